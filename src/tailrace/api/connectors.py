@@ -167,6 +167,11 @@ class Enumerator:
         """The time of the next `discover`, in seconds since 1970."""
         return now + 1.0
 
+    def completed(self, position: Any) -> None:
+        """Called behind a complete checkpoint, with the `position` that the enumerator had at its cut: splits whose end it
+        had been informed of by then are never read again, in whatever subtask they were read. All as in
+        `Reader.completed`."""
+
     @property
     def position(self) -> Any:
         """The splits found so far. An enumerator that starts from this position finds only other splits. A small picklable
@@ -189,6 +194,9 @@ class Source:
     schema: Any = None
     """The schema of a source in columns, a `pyarrow.Schema` that every batch must fit; None if it is not known. Each
     subtask takes the schema of its first batch then."""
+    splits_follow: ClassVar[bool] = False
+    """True if the splits of a subtask follow one another: one that has ended holds event time back, as one that has nothing
+    at the moment does, until the subtask gets its next splits. False: a split that has ended does not count."""
     description: ClassVar[str] = "source"
     """Name of the kind of source, for names of operators, progress reports and errors."""
 

@@ -188,6 +188,8 @@ class Environment:
         schema: Any = None,
         form: Form = "rows",
         follow: bool | None = None,
+        until: Literal["now"] | None = None,
+        every: Duration = 0.05,
         **settings: Any,
     ) -> DataStream:
         """A stream of a Python Data Source of PySpark (`pyspark.sql.datasource.DataSource`), which runs in the workers,
@@ -199,6 +201,8 @@ class Environment:
         - `form`: "rows" with names, or "columns" for record batches.
         - `follow`: True for the stream reader of the data source, False for its batch reader, which ends; None for its
           stream reader, or the batch reader if it has none.
+        - `until`: "now" for a stream reader that ends with what is there when the job starts.
+        - `every`: the time between two looks of a stream reader for something new (seconds, a `timedelta` or a text).
         - `settings` are `uid`, `name` and `parallelism`.
 
         Raises `GraphError` for a name that is not known and for a data source that has no such reader or schema, and
@@ -206,9 +210,8 @@ class Environment:
         """
         if form not in ("rows", "columns"):
             raise GraphError(f"from_data_source: form must be 'rows' or 'columns', not {form!r}")
-        if follow not in (None, True, False):
-            raise GraphError(f"from_data_source: follow must be True, False or None, not {follow!r}")
-        made = launcher().data_source(self._spark, source, options, schema, form, follow)
+        reading = {"follow": follow, "until": until, "every": every}
+        made = launcher().data_source(self._spark, source, options, schema, form, reading)
         return self._source(made, f"from_data_source: {made.name}", settings)
 
     def from_source(self, source: Source, **options: Any) -> DataStream:

@@ -232,8 +232,9 @@ class Launcher(Protocol):
         """A source that reads a Spark DataFrame."""
         ...
 
-    def data_source(self, spark: Any, given: Any, options: Any, schema: Any, form: str, follow: bool | None) -> Any:
-        """A source that runs a Python Data Source, a class or a name. Raises `GraphError` or `ConfigError`."""
+    def data_source(self, spark: Any, given: Any, options: Any, schema: Any, form: str, reading: Any) -> Any:
+        """A source that runs a Python Data Source, a class or a name. `reading` has the settings of a stream reader.
+        Raises `GraphError` or `ConfigError`."""
         ...
 
     def table_reader(self, df: Any, verb: str) -> Any:

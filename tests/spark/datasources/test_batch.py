@@ -133,7 +133,7 @@ def test_rows_that_do_not_fit_the_schema_fail_with_the_reason() -> None:
 
 
 def test_a_partition_that_gives_fewer_rows_than_before_fails() -> None:
-    source: Any = data_source(None, Orders, {"count": 10, "parts": 1}, None, "rows", None)
+    source: Any = data_source(None, Orders, {"count": 10, "parts": 1}, None, "rows", {})
     split = source.partitions()[0]
     reader = source.reader(split, 11)
     with pytest.raises(RuntimeError, match="it gave 10 rows, and 11 rows of it were processed"):

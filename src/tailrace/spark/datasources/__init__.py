@@ -6,5 +6,8 @@
 | what does a class read, with these options and this schema? | `declared` |
 | how do its tuples, rows and record batches become records? | `records` |
 | how is an iterator read that may wait? | `ahead` |
+| how are partitions and offsets listed while a worker goes on? | `listing` |
 | the source of a batch reader | `batch` |
+| the source of a stream reader: ranges of offsets, and who reads them | `stream`, `planner`, `offsets` |
+| what does the verb of a program make? | `source` |
 """

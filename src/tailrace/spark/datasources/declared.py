@@ -8,11 +8,31 @@ from typing import Any
 from pyspark import cloudpickle
 from pyspark.sql.datasource import DataSource
 
+from tailrace.elements.durations import Duration, span_seconds
 from tailrace.errors import ConfigError, GraphError, TailraceError, error_text
 from tailrace.spark.data.schemas import arrow_schema, struct_type
 from tailrace.spark.data.types import check_types
 
 VERB = "from_data_source"
+
+
+class ReadingMode:
+    """The settings of `from_data_source` on how a data source is read. Raises `ConfigError` for wrong ones."""
+
+    def __init__(self, follow: Any = None, until: Any = None, every: Duration = 0.05) -> None:
+        if follow not in (None, True, False):
+            raise ConfigError(f"{VERB}: follow must be True, False or None, not {follow!r}")
+        if until not in (None, "now") or (until is not None and follow is False):
+            raise ConfigError(
+                f"{VERB}: until is 'now', for a stream reader that ends with what is there, not {until!r}"
+            )
+        try:
+            self.every = span_seconds(every)
+        except (TypeError, OverflowError) as error:
+            raise ConfigError(f"{VERB}: every: {error}") from None
+        if self.every < 0:
+            raise ConfigError(f"{VERB}: every must not be negative, not {every!r}")
+        self.follow, self.until = follow, until
 
 
 class Declared:

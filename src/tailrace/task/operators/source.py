@@ -35,7 +35,7 @@ from tailrace.task.operators.contracts import (
     reader_of,
     records_of,
 )
-from tailrace.task.operators.sources.completions import Completions, ReadUpTo, takes_reports
+from tailrace.task.operators.sources.completions import NUMBER_OF_ENUMERATOR, Completions, ReadUpTo, takes_reports
 from tailrace.task.operators.sources.enumerators import Finder
 from tailrace.task.operators.sources.lags import measures_lag
 from tailrace.task.operators.sources.split_readers import SharedReader, lost_metric, reads_many
@@ -276,6 +276,11 @@ class SourceTask(OperatorTask, SourceCutState):
     def ended(self) -> bool:
         """True if nothing will be read any more."""
         return self._last and not self.splits
+
+    @property
+    def follows(self) -> bool:
+        """True if splits of this source follow one another: one that has ended holds event time until the next ones come."""
+        return bool(getattr(self.source, "splits_follow", False))
 
     @property
     def starved(self) -> bool:
@@ -578,22 +583,31 @@ class SourceTask(OperatorTask, SourceCutState):
     def snapshot(self, checkpoint: int) -> bytes | None:
         held = [HeldSplit(s.index, s.held.split, self._position(s)) for s in self.splits]
         read = zip(self.splits, held, strict=True)
-        self._completions.note_cut(
-            checkpoint, (ReadUpTo(s.index, s.reader, h.position) for s, h in read if h.position is not None)
-        )
-        self.call_user(lambda: close_all(self._completions.closable()), what="closing a split")
+        reads = [ReadUpTo(s.index, s.reader, h.position) for s, h in read if h.position is not None]
         known = None
         if self._dealer is not None:
             if self._finder.is_there:
                 self._inform_enumerator()
                 self._look_where_it_is()
+                reads += self._report_of_enumerator()
             known = self._dealer.state(self._finder.position if self._finder.is_there else None)
+        self._completions.note_cut(checkpoint, reads)
+        self.call_user(lambda: close_all(self._completions.closable()), what="closing a split")
         state = SourceState(held, sorted(self._ended), known)
         self._classes = classes_of(state)
         data = encode_state(state)
         self._cuts.note_cut(checkpoint)
         self._settle()
         return data
+
+    def _report_of_enumerator(self) -> list[ReadUpTo]:
+        """The enumerator and its position, if it is to be informed that a checkpoint is complete."""
+        position = self._finder.position
+        found = [one for one in self._finder.opened if takes_reports(one)]
+        if not found or position is None:
+            return []
+        self._completions.begin()
+        return [ReadUpTo(NUMBER_OF_ENUMERATOR, found[0], position)]
 
     def own_tables(self) -> list[TableInfo]:
         return [TableInfo("splits", "splits", classes=self._classes)] if self._classes else []

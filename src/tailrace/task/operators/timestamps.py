@@ -29,6 +29,8 @@ _Standing = tuple[dict[int, int], int]
 """The largest timestamp per split, and the watermark."""
 INPUT = -1
 """Number of the one split of a task without a source in its chain: all of its input."""
+FORMER = -2
+"""Number under which splits that have ended hold event time, where other splits follow them."""
 LOOKS = 4
 """Least number of looks at an input until its silence has lasted long enough."""
 SHORTEST_MOVE, LONGEST_MOVE = 10_000, 1_000_000
@@ -71,6 +73,8 @@ class TimestampsTask(OperatorTask, TimestampsCutState):
     with all of them silent the output is idle and the watermark stays where it is, or goes on as the clock does.
     Invariant W4: silence is what was looked at and found empty: it begins with an empty read of that very split, and a
     split falls silent while it is known to have nothing. Records that the task had no time to read are no silence.
+    Invariant W8: where splits follow one another, the ended ones hold the watermark until the next ones are open, or until
+    the task is silent.
     """
 
     generates_watermarks = True
@@ -101,20 +105,35 @@ class TimestampsTask(OperatorTask, TimestampsCutState):
                 if split >= 0:
                     self._restored[split] = max(time, self._restored.get(split, MIN_TIME))
         self.largest = {INPUT: min((largest.get(INPUT, MIN_TIME) for largest, _ in own), default=MIN_TIME)}
+        former = [largest[FORMER] for largest, _ in own if FORMER in largest]
+        if former:
+            self._restored[FORMER] = min(former)
 
     def splits_opened(self, splits: list[int]) -> None:
-        """Adds splits that the source of the chain reads from now on."""
+        """Adds splits that the source of the chain reads from now on. They take the place of those that have ended."""
         self.largest.pop(INPUT, None)
+        if splits and self.largest.pop(FORMER, None) is not None:
+            self._note_records(FORMER)
+        if FORMER in self._restored:
+            self.largest[FORMER] = self._restored.pop(FORMER)
         for split in splits:
             self.largest.setdefault(split, self._restored.pop(split, MIN_TIME))
         if splits:  # a split counts from its opening, also if it never has a record
             self.idle, self.idle_since = False, None
 
-    def split_ended(self, split: int) -> None:
-        """Removes a split of the chain's source that has ended."""
-        self.largest.pop(split, None)
+    def split_ended(self, split: int, follows: bool = False) -> None:
+        """Removes a split of the chain's source that has ended. If other splits follow it, event time stays where the
+        slowest of the ended ones was (W8)."""
+        time = self.largest.pop(split, MIN_TIME)
+        if follows and time != MIN_TIME:
+            self.largest[FORMER] = min(time, self.largest.get(FORMER, time))
         self._note_records(split)
         self._update()
+
+    @property
+    def holds_former(self) -> bool:
+        """True while splits that have ended hold event time."""
+        return FORMER in self.largest
 
     def hold(self, held: bool) -> None:
         """Keeps the watermark where it is, or lets it go on."""
@@ -177,7 +196,7 @@ class TimestampsTask(OperatorTask, TimestampsCutState):
     def too_far(self) -> set[int]:
         """Splits that are so far ahead of the slowest one that they are not read on."""
         most = self.spec.max_drift
-        counted = {split: time for split, time in self.largest.items() if split not in self.silent}
+        counted = {split: time for split, time in self.largest.items() if split not in self.silent and split != FORMER}
         if most is None or len(counted) < 2:
             return set()
         bound = min(counted.values()) + most

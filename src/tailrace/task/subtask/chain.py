@@ -180,7 +180,7 @@ class Chain(ChainCutState):
             return False
         for split in source.ended_splits:
             for generator in self.generators:
-                generator.split_ended(split)
+                generator.split_ended(split, source.follows)
         source.ended_splits.clear()
         return True
 
@@ -297,7 +297,9 @@ class Chain(ChainCutState):
 
     def _is_silent(self, operator: OperatorTask) -> bool:
         starved = self.source is not None and self.source.starved
-        return isinstance(operator, TimestampsTask) and (operator.idle or starved)
+        if not isinstance(operator, TimestampsTask):
+            return False
+        return operator.idle or (starved and not operator.holds_former)
 
     def silent(self) -> set[int]:
         """The operators whose event time counts as idle: the generator above them is silent, or has no split."""

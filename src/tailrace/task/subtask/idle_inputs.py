@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tailrace.task.channels.gate import Gate
 from tailrace.task.operators.loops import HeadTask
+from tailrace.task.operators.timestamps import FORMER
 from tailrace.task.subtask.chain import Chain
 
 
@@ -36,12 +37,12 @@ class EmptyInputs:
             return False
         found, self._source.empty_splits = self._source.empty_splits, []
         for generator in self._listening:
-            for split in found:
+            for split in [*found, FORMER]:
                 generator.found_empty(split, now)
         due = self.next_due()
         if due is None or due > now:
             return False
-        known = self._source.known_empty(now).union(found)
+        known = self._source.known_empty(now).union(found, [FORMER])
         fell = [generator.fall_silent(known, now) | generator.move_by_the_clock(now) for generator in self._listening]
         return any(fell)
 

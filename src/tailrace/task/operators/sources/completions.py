@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
-from tailrace.api.connectors import Reader, SplitReader
+from tailrace.api.connectors import Enumerator, Reader, SplitReader
 from tailrace.elements.valuepickling import load_described
 from tailrace.errors import error_text
 from tailrace.task.operators.context import OperatorContext
@@ -15,16 +15,21 @@ from tailrace.task.operators.sources.split_readers import SplitOfMany
 
 FAILED = "failed_completions"
 """Metric: calls of `completed` that have raised."""
+_DEFAULTS = (Reader.completed, SplitReader.completed, Enumerator.completed)
 
 
 def takes_reports(reader: Any) -> bool:
-    """True if a reader has a `completed` of its own."""
+    """True if a reader, or an enumerator, has a `completed` of its own."""
     kind = type(reader.reader if isinstance(reader, SplitOfMany) else reader)
-    return getattr(kind, "completed", Reader.completed) not in (Reader.completed, SplitReader.completed)
+    return getattr(kind, "completed", Reader.completed) not in _DEFAULTS
+
+
+NUMBER_OF_ENUMERATOR = -1
+"""Number by which the calls of an enumerator are kept, beside those of splits."""
 
 
 class ReadUpTo(NamedTuple):
-    """A split, and how far it was read."""
+    """A split, and how far it was read; or the enumerator, and how much it had found."""
 
     number: int
     reader: Any
