@@ -1,0 +1,213 @@
+"""Algorithms from DataFrame to DataFrame. Each takes edges (src, dst) and, for vertices without edges, `vertices` (id)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import tailrace as tr
+from tailrace.graphs import forests, supersteps
+from tailrace.graphs.frames import NumberedGraph
+from tailrace.graphs.neighbours import IndependentSet, KCore, LabelPropagation, RandomWalks, Triangles
+from tailrace.graphs.paths import ShortestPaths
+from tailrace.graphs.ranks import PageRank
+
+
+def connected_components(edges: Any, vertices: Any = None, *, env: tr.Environment | None = None) -> Any:
+    """The component of each vertex, edges taken both ways: a DataFrame (id, component). `component` is the least id in
+    it."""
+    return _components("connected_components", forests.Stars(), forests.Components(), edges, vertices, env)
+
+
+def strongly_connected_components(edges: Any, vertices: Any = None, *, env: tr.Environment | None = None) -> Any:
+    """The strong component of each vertex: a DataFrame (id, component). `component` is the least id in it. All edges are
+    in the memory of one subtask at the end."""
+    return _components(
+        "strongly_connected_components", forests.Distinct(), forests.StrongComponents(), edges, vertices, env
+    )
+
+
+def _components(verb: str, local: Any, final: Any, edges: Any, vertices: Any, env: Any) -> Any:
+    graph = NumberedGraph(edges, vertices, env=env, verb=verb)
+    found = forests.run(local, final, graph.edges, graph.vertices).to_dataframe()
+    found = graph.back(found, "id") if not graph.whole else graph.back(found, "id", "component")
+    if graph.whole:
+        return found
+    from pyspark.sql import functions as F
+
+    least = found.groupBy("component").agg(F.min("id").alias("_least"))
+    return found.join(least, "component").select("id", least["_least"].alias("component"))
+
+
+def minimum_spanning_forest(edges: Any, weight: str, *, env: tr.Environment | None = None) -> Any:
+    """The edges of a minimum spanning forest, taken both ways: a DataFrame (src, dst, weight). `weight` names the column of
+    weights. Of edges of one weight the one whose lesser end is the least counts, then whose greater end is: the forest is
+    always the same."""
+    graph = NumberedGraph(edges, weight=weight, env=env, verb="minimum_spanning_forest")
+    found = forests.run(forests.SpanningForest(), forests.SpanningForest(), graph.edges).to_dataframe()
+    return graph.back(found, "src", "dst")
+
+
+def pagerank(
+    edges: Any,
+    vertices: Any = None,
+    *,
+    damping: float = 0.85,
+    tolerance: float | None = 1e-9,
+    max_iter: int | None = None,
+    sources: Sequence[Any] | None = None,
+    weight: str | None = None,
+    env: tr.Environment | None = None,
+) -> Any:
+    """The rank of each vertex: a DataFrame (id, rank). Ranks sum to 1.
+
+    A surfer follows an edge with the probability `damping`, in proportion to the column `weight` or all alike, and begins
+    anew otherwise, at a vertex without edges out always: at any vertex, or at one of `sources` (personalised). Edges side
+    by side count as often as they are there. It ends when the ranks have changed by `tolerance` or less in sum, or after
+    `max_iter` steps. A rank is the same at each parallelism. Raises `tr.ConfigError` for settings that have no such
+    result."""
+    if not 0 <= damping < 1:
+        raise tr.ConfigError(f"pagerank: damping must be from 0 to less than 1, not {damping!r}")
+    if tolerance is None and max_iter is None:
+        raise tr.ConfigError("pagerank: give tolerance, max_iter or both: without them it has no end")
+    if tolerance is not None and not (math.isfinite(tolerance) and tolerance >= 1e-15):
+        raise tr.ConfigError(f"pagerank: tolerance must be 1e-15 or more, not {tolerance!r}")
+    graph = NumberedGraph(edges, vertices, weight, env, "pagerank")
+    numbers = None if sources is None else graph.numbers(sources, "sources")
+    program = PageRank(damping, tolerance, _most(max_iter, "pagerank"), numbers)
+    return graph.back(supersteps.run(program, graph.edges, graph.vertices).to_dataframe(), "id")
+
+
+def shortest_paths(
+    edges: Any,
+    sources: Sequence[Any],
+    *,
+    weight: str | None = None,
+    directed: bool = True,
+    max_hops: int | None = None,
+    env: tr.Environment | None = None,
+) -> Any:
+    """The shortest ways from each of `sources` to each vertex that it reaches: a DataFrame (id, source, distance, parent).
+
+    `weight` names the column of lengths, 0 or more; without it each edge is 1 long. `parent` is the vertex before on the
+    way, null for the source itself: the one with the fewest hops behind it, and of these the least id. `directed=False`
+    takes edges both ways. `max_hops` bounds the edges of a way. A source that is no vertex has no rows."""
+    graph = NumberedGraph(edges, None, weight, env, "shortest_paths")
+    program = ShortestPaths(
+        graph.numbers(sources, "sources"), weight is not None, not directed, _most(max_hops, "shortest_paths")
+    )
+    return graph.back(supersteps.run(program, graph.edges).to_dataframe(), "id", "source", "parent")
+
+
+def bfs(edges: Any, sources: Sequence[Any], *, directed: bool = True, env: tr.Environment | None = None) -> Any:
+    """The number of edges from each of `sources` to each vertex that it reaches: a DataFrame (id, source, distance,
+    parent), with whole distances, otherwise as `shortest_paths`."""
+    found = shortest_paths(edges, sources, directed=directed, env=env)
+    return found.withColumn("distance", found["distance"].cast("long"))
+
+
+def k_core(edges: Any, vertices: Any = None, *, env: tr.Environment | None = None) -> Any:
+    """The core number of each vertex: a DataFrame (id, core). Edges count both ways and once, those of a vertex with
+    itself not."""
+    return _program("k_core", KCore(), edges, vertices, env)
+
+
+def triangle_count(edges: Any, vertices: Any = None, *, env: tr.Environment | None = None) -> Any:
+    """The number of triangles with each vertex: a DataFrame (id, count). Edges count both ways and once."""
+    return _program("triangle_count", Triangles(), edges, vertices, env).select("id", "count")
+
+
+def clustering_coefficient(edges: Any, vertices: Any = None, *, env: tr.Environment | None = None) -> Any:
+    """The part of pairs of neighbours that are neighbours themselves: a DataFrame (id, coefficient), 0 for a vertex with
+    fewer than two neighbours. Edges count both ways and once."""
+    from pyspark.sql import functions as F
+
+    found = _program("clustering_coefficient", Triangles(), edges, vertices, env)
+    pairs = found["degree"] * (found["degree"] - 1)
+    return found.select("id", F.when(pairs > 0, 2 * found["count"] / pairs).otherwise(0.0).alias("coefficient"))
+
+
+def label_propagation(edges: Any, vertices: Any = None, *, max_iter: int = 5, env: tr.Environment | None = None) -> Any:
+    """Communities by labels that spread: a DataFrame (id, label). Each vertex begins with its id as its label. In each of
+    at most `max_iter` steps all vertices at once take the label that most of their edges have at the other end, in both
+    directions, and the least of several. Ids of other types than whole numbers are compared by their hashes."""
+    program = LabelPropagation(_most(max_iter, "label_propagation") or 0)
+    return _program("label_propagation", program, edges, vertices, env, "label")
+
+
+def maximal_independent_set(
+    edges: Any, vertices: Any = None, *, seed: int = 0, env: tr.Environment | None = None
+) -> Any:
+    """Vertices of which no two are neighbours, and to which none can be added: a DataFrame (id). `seed` draws the order in
+    which vertices come; the set is the same at each parallelism."""
+    return _program("maximal_independent_set", IndependentSet(seed), edges, vertices, env)
+
+
+def random_walks(
+    edges: Any,
+    vertices: Any = None,
+    *,
+    walks: int = 1,
+    length: int = 10,
+    seed: int = 0,
+    env: tr.Environment | None = None,
+) -> Any:
+    """Random walks along edges, `walks` from each vertex, each until it has made `length` steps or finds no edge out: a
+    DataFrame (start, walk, step, id). Each edge out of a vertex is as likely. `seed` draws them; they are the same at each
+    parallelism."""
+    for name, given, least in (("walks", walks, 1), ("length", length, 0)):
+        if not isinstance(given, int) or given < least:
+            raise tr.ConfigError(f"random_walks: {name} must be {least} or more, not {given!r}")
+    program = RandomWalks(walks, length, seed)
+    return _program("random_walks", program, edges, vertices, env, "start")
+
+
+def degrees(edges: Any, vertices: Any = None) -> Any:
+    """The edges of each vertex: a DataFrame (id, degree, in_degree, out_degree). An edge of a vertex with itself counts
+    for both."""
+    from pyspark.sql import functions as F
+
+    one, none = F.lit(1).cast("long"), F.lit(0).cast("long")
+    ends = edges.select(edges["src"].alias("id"), none.alias("into"), one.alias("out")).union(
+        edges.select(edges["dst"], one, none)
+    )
+    if vertices is not None:
+        ends = ends.union(vertices.select("id", none, none))
+    into, out = F.sum("into"), F.sum("out")
+    return ends.groupBy("id").agg((into + out).alias("degree"), into.alias("in_degree"), out.alias("out_degree"))
+
+
+def aggregate_messages(vertices: Any, edges: Any, aggregate: Any, *, to_src: Any = None, to_dst: Any = None) -> Any:
+    """What all messages to each vertex amount to: a DataFrame of its `id` and the columns of `aggregate`.
+
+    `to_src` and `to_dst` are messages to the ends of each edge: expressions of the columns of its ends and its own, such as
+    `F.col("src.age") + F.col("edge.years")`. `aggregate` is an aggregate of the column "message", such as
+    `F.sum("message").alias("sum")`, or a list of these. Spark computes all of it."""
+    from pyspark.sql import functions as F
+
+    if to_src is None and to_dst is None:
+        raise tr.ConfigError("aggregate_messages: give to_src, to_dst or both")
+    src, dst = (vertices.select(F.struct(*vertices.columns).alias(name)) for name in ("src", "dst"))
+    whole = edges.select(F.struct(*edges.columns).alias("edge"))
+    whole = whole.join(src, F.col("edge.src") == F.col("src.id")).join(dst, F.col("edge.dst") == F.col("dst.id"))
+    sent = [
+        whole.select(F.col(f"{end}.id").alias("id"), message.alias("message"))
+        for end, message in (("src", to_src), ("dst", to_dst))
+        if message is not None
+    ]
+    all_sent = sent[0] if len(sent) == 1 else sent[0].unionByName(sent[1])
+    aggregates = aggregate if isinstance(aggregate, list | tuple) else [aggregate]
+    return all_sent.where(F.col("message").isNotNull()).groupBy("id").agg(*aggregates)
+
+
+def _program(verb: str, program: Any, edges: Any, vertices: Any, env: Any, *more: str) -> Any:
+    graph = NumberedGraph(edges, vertices, env=env, verb=verb)
+    found = supersteps.run(program, graph.edges, graph.vertices).to_dataframe()
+    return graph.back(found, "id", *more)
+
+
+def _most(given: int | None, verb: str) -> int | None:
+    if given is not None and (not isinstance(given, int) or isinstance(given, bool) or given < 1):
+        raise tr.ConfigError(f"{verb}: the number of steps must be 1 or more, not {given!r}")
+    return given

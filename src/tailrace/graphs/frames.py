@@ -1,0 +1,114 @@
+"""Graphs as DataFrames: vertices of any type become numbers on the way in, and get their ids back on the way out.
+
+Whole numbers are taken as they are. Of other ids Spark makes 64-bit hashes, and a second DataFrame keeps which id each
+stands for; two ids with one hash are an error, never one vertex.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tailrace as tr
+
+WHOLE = ("ByteType", "ShortType", "IntegerType", "LongType")
+
+
+class NumberedGraph:
+    """Edges, and vertices where they are given, as streams of one environment, with a way back from numbers to ids."""
+
+    def __init__(
+        self, edges: Any, vertices: Any = None, weight: str | None = None, env: Any = None, verb: str = "graphs"
+    ) -> None:
+        self.verb = verb
+        self._check(edges, ("src", "dst", *((weight,) if weight else ())), "edges")
+        if vertices is not None:
+            self._check(vertices, ("id",), "vertices")
+        kinds = {name: edges.schema[name].dataType for name in ("src", "dst")}
+        if vertices is not None:
+            kinds["id"] = vertices.schema["id"].dataType
+        self.whole = all(type(kind).__name__ in WHOLE for kind in kinds.values())
+        if not self.whole and len({kind.simpleString() for kind in kinds.values()}) > 1:
+            listed = ", ".join(f"{name} {kind.simpleString()}" for name, kind in kinds.items())
+            raise tr.TypeMismatch(
+                f"{verb}: ids of vertices must be of one type, or all whole numbers: {listed}; cast them"
+            )
+        self.kind = kinds["src"]
+        self.spark = edges.sparkSession
+        self.env = env if env is not None else tr.Environment(self.spark, progress=False)
+        self._names: Any = None
+        self._sources = (edges, vertices)
+        extra = [edges[weight].cast("double").alias("weight")] if weight else []
+        self.edges = self.env.from_dataframe(
+            edges.select(self._number(edges["src"]).alias("src"), self._number(edges["dst"]).alias("dst"), *extra),
+            form="columns",
+        )
+        self.vertices = None
+        if vertices is not None:
+            numbered = vertices.select(self._number(vertices["id"]).alias("id"))
+            self.vertices = self.env.from_dataframe(numbered, form="columns")
+
+    def _check(self, df: Any, columns: Sequence[str], name: str) -> None:
+        if not hasattr(df, "mapInArrow") or not hasattr(df, "schema"):
+            raise tr.TypeMismatch(f"{self.verb}: {name} must be a Spark DataFrame, not {type(df).__name__}")
+        missing = [column for column in columns if column not in df.columns]
+        if missing:
+            raise tr.TypeMismatch(
+                f"{self.verb}: {name} have no column {', '.join(map(repr, missing))}; there are {', '.join(df.columns)}; "
+                f"rename one: withColumnRenamed(...)"
+            )
+
+    def _number(self, column: Any) -> Any:
+        from pyspark.sql import functions as F
+
+        if self.whole:
+            return column.cast("long")
+        return F.when(column.isNotNull(), F.xxhash64(column))  # the hash of null is a number, too
+
+    @property
+    def names(self) -> Any:
+        """A DataFrame (number, name) of all vertices."""
+        from pyspark.sql import functions as F
+
+        if self._names is None:
+            edges, vertices = self._sources
+            ids = edges.select(edges["src"].alias("name")).union(edges.select(edges["dst"]))
+            ids = ids if vertices is None else ids.union(vertices.select("id"))
+            ids = ids.where(ids["name"].isNotNull()).distinct()
+            names = ids.select(F.xxhash64(ids["name"]).alias("number"), "name").cache()
+            twice = names.groupBy("number").count().where("count > 1").limit(1).collect()
+            if twice:
+                pair = [row.name for row in names.where(names["number"] == twice[0].number).collect()]
+                raise tr.ConfigError(
+                    f"{self.verb}: the ids {pair[0]!r} and {pair[1]!r} have one hash; give vertices whole numbers"
+                )
+            self._names = names
+        return self._names
+
+    def numbers(self, ids: Sequence[Any], argument: str) -> list[int]:
+        """The numbers of vertices. An id that is no vertex has none."""
+        if isinstance(ids, str | bytes) or not hasattr(ids, "__iter__"):
+            raise tr.TypeMismatch(f"{self.verb}: {argument} must be a list of ids, not {ids!r}")
+        ids = list(dict.fromkeys(ids))
+        if not ids or any(one is None for one in ids):
+            raise tr.ConfigError(f"{self.verb}: {argument} must have ids of vertices, not {ids!r}")
+        if self.whole:
+            wrong = [one for one in ids if not isinstance(one, int) or isinstance(one, bool)]
+            if wrong:
+                raise tr.TypeMismatch(
+                    f"{self.verb}: the ids of this graph are whole numbers, and {argument} has {wrong[0]!r}"
+                )
+            return [one for one in ids if -(1 << 63) <= one < 1 << 63]
+        return [row.number for row in self.names.where(self.names["name"].isin(ids)).collect()]
+
+    def back(self, df: Any, *columns: str) -> Any:
+        """The DataFrame with ids of the graph's type instead of numbers in these columns."""
+        for column in columns:
+            if self.whole:
+                df = df.withColumn(column, df[column].cast(self.kind)) if self.kind.simpleString() != "bigint" else df
+            else:
+                order = df.columns
+                names = self.names.select(self.names["number"].alias("_number"), self.names["name"].alias("_name"))
+                joined = df.join(names, df[column] == names["_number"], "left").drop(column, "_number")
+                df = joined.withColumnRenamed("_name", column).select(*order)
+        return df

@@ -1,0 +1,260 @@
+"""Graph algorithms on random graphs, beside those of networkx, at several parallelisms."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import networkx as nx
+import pyarrow as pa
+import pytest
+
+import tailrace as tr
+from tailrace.graphs import forests, supersteps
+from tailrace.graphs.neighbours import IndependentSet, KCore, LabelPropagation, RandomWalks, Triangles
+from tailrace.graphs.paths import ShortestPaths
+from tailrace.graphs.pregel import Pregel
+from tailrace.graphs.ranks import PageRank
+
+Edges = list[tuple[Any, ...]]
+SEEDS = [*range(6), *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in range(6, 200))]
+
+
+def edges_of(seed: int) -> tuple[Edges, list[int], int]:
+    """Random edges with loops, doubled ones and whole weights, vertices of which some have no edge, and a parallelism. Ids
+    are spread over all that a long can be."""
+    draw = random.Random(seed)
+    names = [
+        draw.choice((0, -7, 2**63 - 1, -(2**63), 5)) ^ (n * draw.choice((1, 977))) for n in range(draw.randint(1, 40))
+    ]
+    names = [max(-(2**63), min(2**63 - 1, name)) for name in names]
+    edges = [(draw.choice(names), draw.choice(names), float(draw.randint(0, 4))) for _ in range(draw.randint(1, 110))]
+    return edges, sorted(set(names)), 1 + seed % 4
+
+
+def stream(env: tr.Environment, rows: Edges, *names: str) -> tr.DataStream:
+    kinds = {"weight": pa.float64()}
+    return env.from_collection(rows).to_columns(pa.schema([(name, kinds.get(name, pa.int64())) for name in names]))
+
+
+def outcome(
+    make: Callable[[tr.DataStream, tr.DataStream], tr.DataStream], edges: Edges, vertices: list[int], parallelism: int
+) -> list[tuple[Any, ...]]:
+    env = tr.Environment(parallelism=parallelism)
+    names = ("src", "dst", "weight")[: len(edges[0])]
+    made = make(stream(env, edges, *names), stream(env, [(one,) for one in vertices], "id"))
+    found = made.to_rows().sink_to(tr.sinks.Collect())
+    tr.testing.run(env)
+    return sorted(tuple(row) for row in found.result())
+
+
+def simple(edges: Edges, vertices: list[int]) -> nx.Graph:
+    """The graph without loops, with the lightest of edges side by side."""
+    graph = nx.Graph()
+    graph.add_nodes_from(vertices)
+    for a, b, weight in sorted(edges, key=lambda edge: -edge[2]):
+        if a != b:
+            graph.add_edge(a, b, weight=weight)
+    return graph
+
+
+def unweighted(edges: Edges) -> Edges:
+    return [edge[:2] for edge in edges]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_components_are_those_of_networkx(seed: int) -> None:
+    edges, vertices, parallelism = edges_of(seed)
+    graph = nx.DiGraph(unweighted(edges))
+    graph.add_nodes_from(vertices)
+    weak = outcome(
+        lambda e, v: forests.run(forests.Stars(), forests.Components(), e, v), unweighted(edges), vertices, parallelism
+    )
+    assert weak == sorted((one, min(part)) for part in nx.weakly_connected_components(graph) for one in part)
+    strong = outcome(
+        lambda e, v: forests.run(forests.Distinct(), forests.StrongComponents(), e, v),
+        unweighted(edges),
+        vertices,
+        parallelism,
+    )
+    assert strong == sorted((one, min(part)) for part in nx.strongly_connected_components(graph) for one in part)
+
+
+@pytest.mark.parametrize("seed", SEEDS[:2])
+def test_edges_are_reduced_while_they_come(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    edges, vertices, parallelism = edges_of(seed)
+    whole = outcome(
+        lambda e, v: forests.run(forests.Stars(), forests.Components(), e, v), unweighted(edges), vertices, 1
+    )
+    monkeypatch.setattr(forests, "ENOUGH", 3)
+    in_parts = [edge for edge in unweighted(edges) for _ in range(3)]
+    found = outcome(
+        lambda e, v: forests.run(forests.Stars(), forests.Components(), e.rebalance(), v),
+        in_parts,
+        vertices,
+        parallelism,
+    )
+    assert found == whole
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_spanning_forest_is_as_light_as_that_of_networkx_and_always_the_same(seed: int) -> None:
+    edges, vertices, parallelism = edges_of(seed)
+    make = lambda e, v: forests.run(forests.SpanningForest(), forests.SpanningForest(), e)  # noqa: E731
+    found = outcome(make, edges, vertices, parallelism)
+    graph = simple(edges, vertices)
+    wanted = list(nx.minimum_spanning_edges(graph))
+    assert len(found) == len(wanted)
+    assert sum(weight for _, _, weight in found) == sum(data["weight"] for _, _, data in wanted)
+    assert all(graph[a][b]["weight"] == weight for a, b, weight in found)
+    assert found == outcome(make, edges[::-1], vertices, 1)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_shortest_ways_are_as_long_as_those_of_networkx_and_lead_back(seed: int) -> None:
+    edges, vertices, parallelism = edges_of(seed)
+    sources = vertices[:3]
+    found = outcome(
+        lambda e, v: supersteps.run(ShortestPaths(sources, True, False), e, v), edges, vertices, parallelism
+    )
+    graph = nx.MultiDiGraph()
+    graph.add_nodes_from(vertices)
+    graph.add_weighted_edges_from(edges)
+    wanted = {
+        (at, source): float(length)
+        for source in sources
+        for at, length in nx.single_source_dijkstra_path_length(graph, source).items()
+    }
+    assert {(at, source): length for at, source, length, _ in found} == wanted
+    before = {(at, source): parent for at, source, _, parent in found}
+    for (at, source), parent in before.items():
+        hops = 0
+        while at != source:
+            lengths = [data["weight"] for data in graph[parent][at].values()]
+            assert wanted[at, source] == wanted[parent, source] + min(lengths)
+            at, parent, hops = parent, before[parent, source], hops + 1
+            assert hops <= len(vertices)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_ranks_are_those_of_networkx_and_the_same_at_each_parallelism(seed: int) -> None:
+    edges, vertices, parallelism = edges_of(seed)
+    edges = [(a, b, weight + 1) for a, b, weight in edges]
+    sources = None if seed % 2 else vertices[:2]
+    make = lambda e, v: supersteps.run(PageRank(0.85, 1e-12, None, sources), e, v)  # noqa: E731
+    found = outcome(make, edges, vertices, parallelism)
+    graph = nx.DiGraph()
+    graph.add_nodes_from(vertices)
+    for a, b, weight in edges:
+        graph.add_edge(a, b, weight=weight + (graph[a][b]["weight"] if graph.has_edge(a, b) else 0))
+    start = None if sources is None else {one: 1 / len(sources) for one in sources}
+    wanted = nx.pagerank(graph, 0.85, personalization=start, tol=1e-13, max_iter=2000)
+    assert found == [(one, pytest.approx(wanted[one], abs=1e-9)) for one in vertices]
+    assert sum(rank for _, rank in found) == pytest.approx(1.0, abs=1e-12)
+    assert found == outcome(make, edges[::-1], vertices, 1 + parallelism % 4)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_cores_and_triangles_are_those_of_networkx(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Triangles, "PAIRS", 5)
+    edges, vertices, parallelism = edges_of(seed)
+    graph = simple(edges, vertices)
+    cores = outcome(lambda e, v: supersteps.run(KCore(), e, v), unweighted(edges), vertices, parallelism)
+    assert cores == sorted(nx.core_number(graph).items())
+    triangles = outcome(lambda e, v: supersteps.run(Triangles(), e, v), unweighted(edges), vertices, parallelism)
+    assert triangles == sorted((one, count, graph.degree[one]) for one, count in nx.triangles(graph).items())
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_set_is_independent_and_as_large_as_it_can_be(seed: int) -> None:
+    edges, vertices, parallelism = edges_of(seed)
+    make = lambda e, v: supersteps.run(IndependentSet(seed), e, v)  # noqa: E731
+    found = outcome(make, unweighted(edges), vertices, parallelism)
+    graph, chosen = simple(edges, vertices), {one for (one,) in found}
+    assert graph.subgraph(chosen).number_of_edges() == 0
+    assert all(one in chosen or chosen & set(graph[one]) for one in vertices)
+    assert found == outcome(make, unweighted(edges)[::-1], vertices, 1)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_labels_are_those_of_a_plain_loop(seed: int) -> None:
+    edges, vertices, parallelism = edges_of(seed)
+    label = {one: one for one in vertices}
+    for _ in range(4):
+        met: dict[int, list[int]] = {one: [] for one in vertices}
+        for a, b, _ in edges:
+            met[a].append(label[b])
+            met[b].append(label[a])
+        label = {
+            one: min(set(labels), key=lambda other: (-labels.count(other), other)) if labels else label[one]
+            for one, labels in met.items()
+        }
+    found = outcome(lambda e, v: supersteps.run(LabelPropagation(4), e, v), unweighted(edges), vertices, parallelism)
+    assert found == sorted(label.items())
+
+
+@pytest.mark.parametrize("seed", SEEDS[:3])
+def test_walks_go_along_edges_and_are_the_same_at_each_parallelism(seed: int) -> None:
+    edges, vertices, parallelism = edges_of(seed)
+    make = lambda e, v: supersteps.run(RandomWalks(2, 3, seed), e, v)  # noqa: E731
+    found = outcome(make, unweighted(edges), vertices, parallelism)
+    assert found == outcome(make, unweighted(edges)[::-1], vertices, 1)
+    at = {(start, walk, step): one for start, walk, step, one in found}
+    assert {key for key in at if key[2] == 0} == {(one, walk, 0) for one in vertices for walk in (0, 1)}
+    out = {a for a, _, _ in edges}
+    for (start, walk, step), one in at.items():
+        assert step == 0 or (at[start, walk, step - 1], one) in set(unweighted(edges))
+        assert step == 3 or ((start, walk, step + 1) in at) == (one in out)
+
+
+@pytest.mark.parametrize("seed", SEEDS[:3])
+def test_a_program_in_rows_finds_components(seed: int) -> None:
+    edges, vertices, parallelism = edges_of(seed)
+    program = Pregel(initial=lambda one: one, message=lambda value, _: value, combine=min, update=min, directed=False)
+    found = outcome(program.stream, unweighted(edges), vertices, parallelism)
+    parts = nx.connected_components(simple(edges, vertices))
+    assert found == sorted((one, min(part)) for part in parts for one in part)
+
+
+def test_steps_of_a_program_in_rows_can_be_bounded() -> None:
+    program = Pregel(initial=lambda one: one, message=lambda v, _: v, combine=min, update=min, max_iter=2)
+    path = [(n, n + 1) for n in range(6)]
+    assert outcome(program.stream, path, [], 2) == [(0, 0), (1, 0), (2, 0), (3, 1), (4, 2), (5, 3), (6, 4)]
+
+
+@pytest.mark.parametrize("edges", [[(1, None)], [(None, 1)]])
+def test_an_id_that_is_null_is_refused(edges: Edges) -> None:
+    with pytest.raises(tr.JobFailed, match="an id of a vertex is null"):
+        outcome(lambda e, v: supersteps.run(KCore(), e, v), edges, [1], 1)
+
+
+@pytest.mark.parametrize(("weight", "reason"), [(None, "is null"), (float("nan"), "not finite"), (-1.0, "is negative")])
+def test_a_weight_that_has_no_result_is_refused(weight: float | None, reason: str) -> None:
+    with pytest.raises(tr.JobFailed, match=reason):
+        outcome(lambda e, v: supersteps.run(ShortestPaths([1], True, False), e, v), [(1, 2, weight)], [1], 1)
+
+
+def test_a_long_path_takes_a_step_for_each_edge() -> None:
+    path = [(n, n + 1) for n in range(300)]
+    found = outcome(lambda e, v: supersteps.run(ShortestPaths([0], False, False), e, v), path, [], 3)
+    assert [distance for _, _, distance, _ in found] == [float(n) for n in range(301)]
+
+
+def test_ranks_survive_the_loss_of_workers_and_of_the_driver() -> None:
+    """A checkpoint holds the slices and the messages on their way."""
+    from tailrace.testing.faults import Fault
+
+    edges, _, _ = edges_of(3)
+
+    def found(faults: list[Fault]) -> list[tuple[Any, ...]]:
+        env = tr.Environment(parallelism=2, checkpoint=tr.CheckpointConfig("in memory", interval=0.002))
+        made = supersteps.run(PageRank(0.85, 1e-10, None, None), stream(env, unweighted(edges), "src", "dst"))
+        sink = made.to_rows().sink_to(tr.sinks.Collect())
+        assert tr.testing.simulate(env, seed=5, faults=faults).await_termination()
+        return sorted(tuple(row) for row in sink.result())
+
+    straight = found([])
+    assert straight
+    for at in (200, 500, 900):
+        assert found([Fault(at, "kill", which=1), Fault(at + 300, "crash-driver"), Fault(at + 400, "kill")]) == straight

@@ -1,0 +1,58 @@
+"""Graphs as DataFrames, on Spark: ids of any type, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import tailrace as tr
+from tailrace import graphs
+
+
+def rows(df: Any) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row) for row in df.collect())
+
+
+@pytest.mark.spark
+def test_ids_that_are_texts_come_back_as_texts(spark: Any) -> None:
+    miles = "src string, dst string, miles int"
+    edges = spark.createDataFrame(
+        [("SFO", "LAX", 337), ("LAX", "JFK", 2475), ("SFO", "JFK", 2586), ("éa", "ö", 1)], miles
+    )
+    airports = spark.createDataFrame([("SFO", 1), ("alone", 2)], "id string, n int")
+    assert rows(graphs.connected_components(edges, airports)) == [
+        ("JFK", "JFK"), ("LAX", "JFK"), ("SFO", "JFK"), ("alone", "alone"), ("éa", "éa"), ("ö", "éa")
+    ]  # fmt: skip
+    assert rows(graphs.shortest_paths(edges, ["SFO"], weight="miles").na.fill("")) == [
+        ("JFK", "SFO", 2586.0, "SFO"), ("LAX", "SFO", 337.0, "SFO"), ("SFO", "SFO", 0.0, "")
+    ]  # fmt: skip
+    frame = graphs.GraphFrame(airports.select("id"), edges.where("src = 'SFO'"))
+    assert rows(frame.shortestPaths(["JFK"])) == [("SFO", {"JFK": 1}), ("alone", {})]
+
+
+@pytest.mark.spark
+def test_whole_numbers_stay_of_their_type(spark: Any) -> None:
+    edges = spark.createDataFrame([(1, 2), (2, 3), (3, 1)], "src int, dst int")
+    ranks = graphs.pagerank(edges)
+    assert [(name, kind) for name, kind in ranks.dtypes] == [("id", "int"), ("rank", "double")]
+    assert [rank for _, rank in rows(ranks)] == pytest.approx([1 / 3] * 3, abs=1e-12)
+    with pytest.raises(tr.TypeMismatch, match=r"edges have no column 'dst'; there are src, to"):
+        graphs.k_core(edges.withColumnRenamed("dst", "to"))
+    with pytest.raises(
+        tr.TypeMismatch, match=r"ids of vertices must be of one type, .*: src int, dst string; cast them"
+    ):
+        graphs.k_core(edges.withColumn("dst", edges["dst"].cast("string")))
+    with pytest.raises(tr.TypeMismatch, match="whole numbers, and sources has 'SFO'"):
+        graphs.bfs(edges, ["SFO"])
+    with pytest.raises(tr.ConfigError, match="tolerance must be 1e-15 or more, not 0"):
+        graphs.pagerank(edges, tolerance=0)
+
+
+def test_a_method_of_graphframes_that_is_not_here_names_what_to_do() -> None:
+    class Frame:
+        columns = ("id", "src", "dst")
+
+    frame = graphs.GraphFrame(Frame(), Frame())
+    with pytest.raises(tr.ConfigError, match=r"GraphFrame\.find is not here: join the edges"):
+        frame.find("(a)-[e]->(b)")
