@@ -20,6 +20,7 @@ import typer.main
 import tailrace as tr
 from tailrace.api import config
 from tailrace.api.launch import JobHandle
+from tailrace.api.sql.functions import ALIASES, FUNCTIONS, LAZY, REWRITTEN
 from tailrace.cli.main import app
 from tailrace.coordinator.durability import stopping
 from tailrace.coordinator.durability.stopping import Happening
@@ -608,6 +609,14 @@ def verbs() -> list[str]:
 def test_every_verb_is_in_the_guide(verb: str) -> None:
     pattern = rf"\.{verb}\b" if isinstance(getattr(tr.DataStream, verb, None), property) else rf"\b{verb}\("
     assert any(re.search(pattern, read(page)) for page in GUIDE.glob("*.md"))
+
+
+def test_the_functions_of_sql_are_those_that_are_translated() -> None:
+    page = (GUIDE / "sql.md").read_text(encoding="utf-8")
+    table = page.partition("| function | notes |")[2].partition("\n\n")[0].replace("\\|", "\0")
+    rows = [row.split("|")[1] for row in table.splitlines() if row]
+    named = [name.replace("\0", "|") for row in rows for name in re.findall("`([^`]+)`", row)]
+    assert sorted(named) == sorted(map(str, {*FUNCTIONS, *LAZY, *REWRITTEN, *ALIASES}))
 
 
 def test_the_options_of_a_loop_are_those_of_its_verbs() -> None:

@@ -43,6 +43,7 @@ VERBS: dict[str, str] = {
     "withColumn": _VERB.format("with_columns(name=expression) in columns, or map(f) in rows,"),
     "withColumns": _VERB.format("with_columns(name=expression) in columns, or map(f) in rows,"),
     "drop": _VERB.format("select(...)"),
+    **dict.fromkeys(("selectExpr", "select_expr", "query"), _VERB.format("sql(query)")),
     "apply": _VERB.format("process(function)"),
     "transform": _VERB.format("process(function)"),
     "unionAll": _VERB.format("union(other)"),

@@ -169,6 +169,13 @@ class DataStream(LoopStream):
         names = None if self.columns is None else (*self.columns, *new)
         return self._add(operator, "with_columns", options, form="columns", columns=names)
 
+    def sql(self, query: str, **options: Any) -> DataStream:
+        """A stream in columns with the results of a query: `sql("select a, b + 1 as c from stream where a > 2")`, a SELECT
+        of Spark's SQL without groups, joins and windows, for each record on its own. Its results are Spark's. Raises
+        `GraphError` for what is not translated, with its place in the text, `TypeMismatch` for a stream whose types are not
+        declared, and `ConfigError` without the package sqlglot."""
+        return verbs.sql(self, query, options)  # type: ignore[no-any-return]
+
     def map_batches(
         self,
         f: Callable[[Any], Any] | MapBatchesFunction,

@@ -30,6 +30,7 @@ from tailrace.api.functions import AggregateFunction, Function, Span
 from tailrace.api.nodes import described_scope
 from tailrace.api.ordered import check_in_order
 from tailrace.api.released import has_event_time
+from tailrace.api.sql.verb import sql as sql
 from tailrace.api.verbfunctions import (
     OTHERS,
     BatchLookup,

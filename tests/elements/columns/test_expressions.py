@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.elements.columns.expressions import Formula, first_failing
+from tailrace.elements.columns.expressions import Formula, first_failing, require
 from tailrace.elements.columns.misfit import Misfit
 
 x, y, d, s, t, f, n = (pc.field(name) for name in ("x", "y", "d", "s", "t", "f", "n"))
@@ -258,3 +258,16 @@ def test_the_first_record_that_fails_is_found() -> None:
     batch = pa.RecordBatch.from_pydict({"x": [4, 2, 0, 3, 0, 1]})
     assert first_failing(Formula(pc.scalar(1) / x), batch) == 2
     assert first_failing(Formula(pc.scalar(1) / pc.scalar(0)), batch) is None
+
+
+def test_a_requirement_passes_the_value_or_fails_with_its_message() -> None:
+    given = require(x, y != 0, "y is zero")
+    batch = pa.RecordBatch.from_arrays([pa.array([1, 2, 3]), pa.array([1, None, 0])], names=["x", "y"])
+    assert Formula(given)(batch.slice(0, 2)).to_pylist() == [1, 2]
+    assert Formula(pickle.loads(pickle.dumps(given))).fields == ("x", "y")
+    with pytest.raises(pa.ArrowInvalid, match="y is zero"):
+        Formula(given)(batch)
+    assert first_failing(Formula(given), batch) == 2
+    assert Formula(require(x, pc.scalar(True), "never"))(batch).to_pylist() == [1, 2, 3]
+    with pytest.raises(pa.ArrowInvalid, match="always"):
+        Formula(require(x, pc.scalar(False), "always"))(batch)

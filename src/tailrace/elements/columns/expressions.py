@@ -89,6 +89,8 @@ class Formula:
                 written = constants[int(value)]
             else:
                 arguments.append(self._tree(key, value, pairs, constants))
+        if name == _REQUIRE:
+            return _requirement(*arguments)
         rule = rule_of(name)
         if not arguments:
             raise ValueError(f"pc.{name} is given no column, so that it does not depend on records")
@@ -116,6 +118,25 @@ class Formula:
             return guard(function, given, options, scalars)
 
         return call
+
+
+_REQUIRE = "tailrace_require"
+
+
+def require(value: Any, holds: Any, message: str) -> Any:
+    """An expression with the value of `value`. It raises `ArrowInvalid` with the message if the condition `holds` is false
+    for a record. It passes where it is null."""
+    return pc.Expression._call(_REQUIRE, [value, holds, pc.scalar(message)])
+
+
+def _requirement(value: _Value, holds: _Value, message: _Value) -> _Value:
+    def call(batch: pa.RecordBatch) -> Any:
+        found = holds(batch)
+        if found.as_py() is False if isinstance(found, pa.Scalar) else pc.any(pc.invert(found)).as_py():
+            raise pa.ArrowInvalid(message(batch).as_py())
+        return value(batch)
+
+    return call
 
 
 def _function(name: str) -> Any:

@@ -1,0 +1,119 @@
+"""The verb `sql`: a query becomes a filter and a select."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.types as t
+
+from tailrace.api.checks import check_names, title_of
+from tailrace.api.columnwise import declared_schema
+from tailrace.api.sql.functions import condition
+from tailrace.api.sql.reader import SelectItem, SqlQuery, read
+from tailrace.api.sql.translation import Translation
+from tailrace.api.sql.tree import FieldName, NotTranslated, Tree
+from tailrace.api.sql.typed import Typed, name_of
+from tailrace.elements.columns.expressions import Formula
+from tailrace.errors import GraphError, TypeMismatch
+from tailrace.graph import operators as ops
+
+AnyStream = Any
+"""A stream of `api.streams`, the module that imports this one."""
+
+
+def sql(stream: AnyStream, query: str, options: dict[str, Any]) -> AnyStream:
+    """The stream of the results of a query; see `DataStream.sql`."""
+    verb = title_of("sql", options)
+    schema = known_schema(stream, verb)
+    if not isinstance(query, str):
+        raise GraphError(f"{verb}: expected a query such as 'select a, b from stream where b > 2', not {query!r}")
+    try:
+        found = read(query)
+        where = None if found.where is None else check_condition(found.where, schema)
+        columns = select_columns(found, schema)
+    except NotTranslated as error:
+        raise GraphError(f"{verb}: {error}") from None
+    check_names(tuple(name for name, _ in columns), verb, "`... as other`")
+    whole = [given for name, given in columns if isinstance(given, str) and name == given] == schema.names
+    whole = whole and len(columns) == len(schema.names)
+    if where is not None:
+        own = options if whole else _part_options(options)
+        stream = stream._add(ops.FilterColumns(where), "sql", own, form="columns", columns=tuple(schema.names))
+        if whole:
+            return stream
+    names = tuple(name for name, _ in columns)
+    return stream._add(ops.Select(columns, False), "sql", options, form="columns", columns=names)
+
+
+def known_schema(stream: AnyStream, verb: str) -> pa.Schema:
+    """The schema of a stream in columns. Raises `TypeMismatch` for one in rows, and where no types are declared."""
+    if stream.form != "columns":
+        raise TypeMismatch(
+            f"{verb}: it needs a stream in columns, and this one is in rows; call to_columns(schema) before; the results "
+            f"become rows with names where a function sees them"
+        )
+    schema = declared_schema(stream)
+    if schema is None:
+        raise TypeMismatch(
+            f"{verb}: the types of the columns are not known here, and Spark's results depend on them; call "
+            f"to_columns(schema) before"
+        )
+    return schema
+
+
+def _part_options(options: dict[str, Any]) -> dict[str, Any]:
+    own = {name: None if options.get(name) is None else f"{options[name]}-where" for name in ("uid", "name")}
+    return {**options, **own}
+
+
+def check_condition(tree: Tree, schema: pa.Schema) -> Any:
+    """The expression of a condition. Raises `NotTranslated`."""
+    found = Translation(schema).translate(tree)
+    return _check_type(Typed(condition(found, "a condition", tree.at), pa.bool_()), schema, tree.at)
+
+
+def select_columns(query: SqlQuery, schema: pa.Schema) -> tuple[tuple[str, Any], ...]:
+    """The columns of a query: names, each with a column of the schema or an expression. Raises `NotTranslated`."""
+    pairs: list[tuple[str, Any]] = []
+    others: dict[str, Tree] = {}
+    for item in query.items:
+        if item.tree is None:
+            pairs += [(name, name) for name in _star(item, schema)]
+            continue
+        if item.name is None:
+            raise NotTranslated("a result has no name", item.at, "give it one: `... as name`")
+        pairs.append((item.name, result(item.tree, Translation(schema, others))))
+        others.setdefault(item.name.lower(), item.tree)
+    return tuple(pairs)
+
+
+def result(tree: Tree, translation: Translation) -> Any:
+    """The expression of a result, or the name of the column that it is. Raises `NotTranslated`."""
+    if isinstance(tree, FieldName) and len(tree.path) == 1 and (name := translation.name_of(tree)) is not None:
+        return name
+    found = translation.translate(tree)
+    if t.is_null(found.kind):
+        raise NotTranslated("a result that is always null has no type", tree.at, "give it one: cast(null as int)")
+    return _check_type(found, translation.schema, tree.at)
+
+
+def _check_type(found: Typed, schema: pa.Schema, at: str) -> Any:
+    """The expression of a value. Raises `NotTranslated` unless Arrow gives the type that Spark gives."""
+    try:
+        kind = Formula(found.expr).type_in(schema)
+    except (ValueError, TypeError, pa.ArrowException) as error:
+        raise NotTranslated(f"Arrow cannot compute this: {error}", at) from None
+    if kind != found.kind:
+        raise NotTranslated(f"Arrow gives {kind} where Spark gives {name_of(found.kind)}", at)
+    return found.expr
+
+
+def _star(item: SelectItem, schema: pa.Schema) -> list[str]:
+    """The columns that `*` stands for."""
+    out = {name.lower() for name in item.leaves_out}
+    if unknown := sorted(out - {name.lower() for name in schema.names}):
+        raise NotTranslated(
+            f"there is no column {unknown[0]!r} to leave out", item.at, f"the stream has {', '.join(schema.names)}"
+        )
+    return [name for name in schema.names if name.lower() not in out]

@@ -1,0 +1,110 @@
+"""Queries in SQL give what Spark gives: each function over values at which it is hard, and drawn expressions, compared with
+Spark's answers to one query."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tailrace.api.sql.reader import read
+from tailrace.api.sql.tree import NotTranslated
+from tailrace.api.sql.verb import select_columns
+from tailrace.elements.columns.expressions import Formula
+from tests.spark.sqlqueries import DDL, SCHEMA, expressions, table
+
+RECORDS = 24
+SEEDS = range(int(os.environ.get("TAILRACE_TYPE_SEEDS", 1)))
+
+
+def computed(text: str, batch: pa.RecordBatch) -> tuple[pa.Array, list[int]]:
+    """The values of an expression, and the records for which it does not fail. Raises `NotTranslated`."""
+    [(_, given)] = select_columns(read(f"select {text} as x from stream"), SCHEMA)
+    formula = Formula(given)
+    try:
+        return formula(batch), list(range(batch.num_rows))
+    except Exception:  # some records fail: which?
+        found: list[Any] = []
+        for at in range(batch.num_rows):
+            try:
+                found.append(formula(batch.slice(at, 1))[0])
+            except Exception:
+                found.append(None)
+    good = [at for at, one in enumerate(found) if one is not None]
+    kind = formula.type_in(SCHEMA)
+    return pa.concat_arrays([pa.nulls(1, kind) if one is None else pa.repeat(one, 1) for one in found]), good
+
+
+def plainly(values: Any) -> list[Any]:
+    """The values of a column. Days and times are numbers: Spark has some that Python has not."""
+    if pa.types.is_date(values.type) or pa.types.is_timestamp(values.type):
+        values = values.cast(pa.int32() if pa.types.is_date(values.type) else pa.int64())
+    return list(values.to_pylist())
+
+
+def asked(text: str, good: list[int]) -> str:
+    """The expression for Spark, for the records for which ours does not fail."""
+    if len(good) == RECORDS:
+        return text
+    return (
+        f"case when id in (-1, {', '.join(map(str, good))}) then ({text}) end"
+        if good
+        else f"if(id < 0, ({text}), null)"
+    )
+
+
+@contextlib.contextmanager
+def settings(spark: Any) -> Iterator[None]:
+    """Another time zone, on which no result depends, and no compiled code, which takes longer than the query."""
+    given = {
+        "spark.sql.session.timeZone": "America/New_York",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    }
+    before = {name: spark.conf.get(name) for name in given}
+    try:
+        for name, value in given.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("seed", SEEDS)
+def test_each_expression_gives_the_values_and_the_type_that_spark_gives(spark: Any, seed: int) -> None:
+    rng = random.Random(seed)
+    batch = table(rng, RECORDS)
+    ours: dict[str, tuple[pa.Array, list[int]]] = {}
+    refused: list[str] = []
+    drawn = list(dict.fromkeys(expressions(rng, 150)))
+    for text in drawn:
+        try:
+            ours[text] = computed(text, batch)
+        except NotTranslated as error:
+            refused.append(f"{text}: {error}")
+    assert len(ours) > len(drawn) * 0.7, refused
+    assert sum(len(good) for _, good in ours.values()) > len(ours) * RECORDS * 0.85
+    with settings(spark):
+        frame = spark.createDataFrame(pa.Table.from_batches([batch]), DDL)
+        made = frame.selectExpr(
+            "id", *(f"{asked(text, good)} as `{at}`" for at, (text, (_, good)) in enumerate(ours.items()))
+        )
+        answers = made.toArrow().sort_by("id")
+    wrong = []
+    for (text, (values, good)), theirs in zip(ours.items(), answers.columns[1:], strict=True):
+        if pa.types.is_timestamp(theirs.type) and theirs.type.tz is not None:
+            theirs = theirs.cast(pa.timestamp("us", "UTC"))
+        if theirs.type != values.type:
+            wrong.append(f"{text}: {values.type}, and in Spark {theirs.type}")
+            continue
+        mine, spark_has = plainly(values), plainly(theirs)
+        pairs = [(mine[at], spark_has[at]) for at in good]
+        wrong += [f"{text}: {one!r}, and in Spark {two!r}" for one, two in pairs if repr(one) != repr(two)]
+    assert not wrong, "\n".join(wrong)
