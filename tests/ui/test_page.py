@@ -180,7 +180,7 @@ def test_a_killed_worker_is_shown_with_the_parts_of_its_replacement(site: Site) 
         f"{last['total_ms']:.0f} ms" in shown
         and f"{last['restore_ms']:.0f} ms until its state was there" in shown.replace("\n", " ")
     )
-    assert "worker 1 was replaced" in text(page, "#status")
+    assert "worker 1 is replaced alone" in text(page, "#status")
     assert page.locator(".strip .mark.replaced").count() == 1 and page.locator(".strip .attempt").count() == 1
 
 

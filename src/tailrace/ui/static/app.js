@@ -27,9 +27,9 @@ function Job({ snapshot, history, notice, frozen, freeze, live }) {
       <${Status} snapshot=${snapshot} />
       <${Stalled} snapshot=${snapshot} />
       <${Panel} id="graph" title="Graph" wide><${Graph} snapshot=${snapshot} select=${choose} selected=${selected} /><//>
+      ${live && html`<${Panel} id="rates" title="The last 15 minutes" about="As far as this page has been open and in view." wide><${Charts} history=${history} /><//>`}
       <div class="column">
         <${KeepingUp} snapshot=${snapshot} history=${history} />
-        ${live && html`<${Panel} id="rates" title="The last 15 minutes" about="As far as this page has been open and in view."><${Charts} history=${history} /><//>`}
         <${Checkpoints} snapshot=${snapshot} />
       </div>
       <div class="column">

@@ -15,8 +15,8 @@ function optionsOf(title, series, format, width) {
     height: 130,
     legend: { show: false },
     cursor: { show: false },
-    axes: [{ ...axis, space: 70, values: "{HH}:{mm}" }, { ...axis, size: 64, values: (_, ticks) => ticks.map((one) => format(one, "")) }],
-    scales: { x: { range: (_, low, high) => [high - 60 * MINUTES, high] }, y: { range: (_, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
+    axes: [{ ...axis, space: 70, values: "{HH}:{mm}" }, { ...axis, size: 78, values: (_, ticks) => ticks.map((one) => format(one, "")) }],
+    scales: { x: { range: (_, low, high) => [Math.max(high - 60 * MINUTES, Math.min(low, high - 120)), high] }, y: { range: (_, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
     series: [{}, ...series.map(([, name, dash]) => ({ stroke: color(name), width: 1.6, dash, points: { show: false } }))],
   };
 }

@@ -10,6 +10,7 @@ const TOP = 46;
 const PAD = 10;
 const LONGEST = 34;
 export const ASK = 150;
+const SMALLEST = 0.65; // a wide graph is scaled down so far; then it scrolls
 
 const cut = (text) => (text.length > LONGEST ? `${text.slice(0, LONGEST - 1)}…` : text);
 
@@ -170,7 +171,7 @@ function Picture({ snapshot, places, search, select, selected }) {
   const stateOf = (uid) => operatorState(snapshot.operators[uid], byUid.get(uid).parallelism).kind;
   const named = namesIn(snapshot.sentence);
   const fits = (chain) => !search || chain.operators.some((one) => one.name.toLowerCase().includes(search) || one.uid.includes(search));
-  return html`<svg class="graph" viewBox=${`-4 -4 ${places.width + 8} ${places.height + 8}`} width=${places.width + 8} height=${places.height + 8} role="group" aria-label="The graph of the job">
+  return html`<svg class="graph" viewBox=${`-4 -4 ${places.width + 8} ${places.height + 8}`} width=${places.width + 8} style=${{ minWidth: `${Math.round(places.width * SMALLEST)}px` }} role="group" aria-label="The graph of the job">
     <defs>
       ${["", "-pressed", "-feedback"].map((kind) => html`<marker id=${`tip${kind}`} class=${`tip${kind}`} viewBox="0 0 8 8" refX="7.5" refY="4" markerWidth="9" markerHeight="9" markerUnits="userSpaceOnUse" orient="auto"><path d="M0 0L8 4L0 8z" /></marker>`)}
     </defs>

@@ -46,7 +46,7 @@ export function Status({ snapshot }) {
 
 function After({ failure }) {
   if (known(failure.restart)) return html`<span class="muted">(restart ${count(failure.restart)} followed)</span>`;
-  if (known(failure.worker)) return html`<span class="muted">(worker ${count(failure.worker)} was replaced, the others went on)</span>`;
+  if (known(failure.worker)) return html`<span class="muted">(worker ${count(failure.worker)} is replaced alone; the others go on)</span>`;
   return null;
 }
 
@@ -60,7 +60,7 @@ function verdict(snapshot, change) {
   const value = lag.seconds ?? lag.records;
   const behind = lag.by === "source" ? `${unit(value)} behind` : `event time is ${unit(value)} behind the clock`;
   if (change === null) return ["waits", "◌", `${behind}; the trend shows after some seconds`];
-  if (change > Math.max(0.1 * value, lag.seconds === null ? 10 : 1)) return ["bad", "▲", `falling behind: ${behind}, ${unit(change)} more than a minute ago`];
+  if (change > Math.max(0.02 * value, lag.seconds === null ? 10 : 2)) return ["bad", "▲", `falling behind: ${behind}, ${unit(change)} more than a minute ago`];
   if (change < -Math.max(0.02 * value, 0.5)) return ["good", "▼", `catching up: ${behind}, ${unit(-change)} less than a minute ago`];
   return ["good", "▶", `keeping up: ${behind}, steady`];
 }
@@ -367,7 +367,7 @@ export function Failures({ snapshot }) {
   const newest = [...failures].reverse();
   return html`<${Panel} id="failures" title="Restarts and exceptions" wide>
     <${Strip} snapshot=${snapshot} />
-    ${newest.length === 0 && html`<p class="empty">Nothing has failed since the start.</p>`}
+    ${newest.length === 0 && html`<p class="empty">No attempt has failed since the start.</p>`}
     ${newest.map((one) => html`<details key=${`${one.at}`} class="exception">
       <summary><${Time} at=${one.at} now=${at} /> ${one.text} <${After} failure=${one} /></summary>
       ${one.line && html`<p><${Line} text=${one.line} /></p>`}
