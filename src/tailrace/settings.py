@@ -96,6 +96,8 @@ _ENVIRONMENT = (
         "the share of a core that each [task slot](#task-slots) takes on a cluster; None: `spark.task.cpus`"),
     Parameter("progress", "bool", None, "", "TAILRACE_PROGRESS", "--no-progress",
         "a line with the progress of jobs on standard error; `tailrace run` has one, unless it is left out"),
+    Parameter("ui", "bool or port", None, "", "TAILRACE_UI", "--ui",
+        "[the page](page.md) of the program's jobs, for this machine: at a port, or the first free one from 4140"),
 )
 _PROCESS = (
     Parameter("master", "text", None, "", "TAILRACE_MASTER", "--master TEXT",
@@ -136,6 +138,10 @@ _PROCESS = (
         "[client of Spark Connect](on-a-cluster.md#a-client-that-executors-cannot-reach)", ("driver", "executor")),
     Parameter("driver_space", "size", "8g", "bytes", "TAILRACE_DRIVER_SPACE", "",
         "what DataFrames and results of a session take of the driver's disk at most, on a cluster"),
+    Parameter("ui_hosts", "text", None, "", "TAILRACE_UI_HOSTS", "",
+        "the names, with commas between them, under which a proxy shows [the page](page.md#behind-a-proxy)"),
+    Parameter("ui_read_only", "bool", False, "", "TAILRACE_UI_READ_ONLY", "",
+        "[the page](page.md) changes nothing"),
     Parameter("control_dir", "path", None, "", "TAILRACE_CONTROL_DIR", "",
         "the absolute path of the only folder in which sockets for "
         "[commands from another terminal](#from-another-terminal) are made and looked for"),

@@ -13,7 +13,7 @@ from tailrace.api.config import DEFAULT_RESTART, checked_settings, memory_bytes,
 from tailrace.api.connectors import Sink, Source
 from tailrace.api.failing import FAIL, Capsules, OnError, check_on_error, checked_capsules
 from tailrace.api.hints import ENVIRONMENT, missing
-from tailrace.api.launch import JobHandle, launcher
+from tailrace.api.launch import Display, JobHandle, launcher
 from tailrace.api.nodes import Upstream, add_node
 from tailrace.api.restorecheck import RestoreCheck
 from tailrace.api.streams import DataStream
@@ -52,6 +52,8 @@ class Environment:
     - `publish_timeout`: how long a sink is called again whose server is away, while the job goes on; then the job fails.
     - `task_cpus`: the number of cores that each slot takes on a cluster; None: Spark's own setting, one core by default.
     - `progress`: a running job prints a line on standard error each second.
+    - `ui`: True, or a port: the page of the program's jobs, for browsers on this machine (needs `tailrace[ui]`). `job.ui` is
+      its address.
 
     Raises `ConfigError` for a setting that is wrong or not in this version.
     """
@@ -76,6 +78,7 @@ class Environment:
         publish_timeout: Duration = 600.0,
         task_cpus: float | None = None,
         progress: bool | None = None,
+        ui: bool | int | None = None,
     ) -> None:
         self.checkpoint, self.restart = checked_settings(checkpoint, restart, standby)
         if self.checkpoint is None:
@@ -122,7 +125,9 @@ class Environment:
         self.slot_timeout = span_seconds(slot_timeout)
         self.publish_timeout = span_seconds(publish_timeout)
         self.task_cpus = None if task_cpus is None else float(task_cpus)
-        self.progress = progress
+        if ui is not None and (not isinstance(ui, int) or not 0 <= ui < 1 << 16):
+            raise ConfigError(f"ui must be True, False or a port, not {ui!r}")
+        self.display = Display(progress, ui)
         self._graph = GraphBuilder(max_parallelism)
         self._graph.ended = self._finished_nodes
         self._executed: set[int] = set()

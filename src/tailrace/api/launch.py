@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from tailrace.api.config import Checkpoint, CheckpointConfig, Restart, Savepoint, StandbyConfig
 from tailrace.api.failing import Capsules
@@ -133,6 +133,11 @@ class JobHandle(Protocol):
         not read yet, or are emitted and have no credit. An unaligned checkpoint writes down what its barriers overtake."""
         ...
 
+    @property
+    def ui(self) -> str | None:
+        """The address of the page of the program's jobs; None where there is none (`tr.Environment(ui=True)`)."""
+        ...
+
     def explain(self) -> str:
         """The plan of the job as text."""
         ...
@@ -145,6 +150,15 @@ class JobHandle(Protocol):
         """Writes the page of the job, as it is at this moment, into a file: HTML that needs no server and nothing else.
         Raises `OSError` where the file cannot be written."""
         ...
+
+
+class Display(NamedTuple):
+    """The places where the jobs of an environment are shown; None: as the program's defaults have it."""
+
+    progress: bool | None = None
+    """A line on standard error."""
+    ui: bool | int | None = None
+    """The page of the program's jobs, at some port or at this one."""
 
 
 class Settings(Protocol):
@@ -164,7 +178,7 @@ class Settings(Protocol):
     slot_timeout: float
     publish_timeout: float
     task_cpus: float | None
-    progress: bool | None
+    display: Display
 
     def _session(self, slots: int) -> Any:
         """The environment's Spark session, else the active one, else a local one with slots for two such jobs."""

@@ -15,6 +15,7 @@ from tailrace.cli.inspect import inspect_command
 from tailrace.cli.prune import prune_command
 from tailrace.cli.run import ExitOutcome, run_file
 from tailrace.cli.supervise import supervise_command
+from tailrace.cli.ui import ui_command
 from tailrace.errors import ConfigError
 from tailrace.settings import SETTINGS
 from tailrace.spark.cluster.defaults import DEFAULTS, checked_master
@@ -51,6 +52,7 @@ app.command("checkpoint")(control.checkpoint_command)
 app.command("savepoint")(control.savepoint_command)
 app.command("stop", cls=control.WithBareSavepoint)(control.stop_command)
 app.command("cancel")(control.cancel_command)
+app.command("ui")(ui_command)
 app.command("inspect")(inspect_command)
 app.command("debug")(debug_command)
 app.command("prune")(prune_command)
@@ -90,6 +92,7 @@ def run(
     standby: Annotated[int | None, _option("standby", min=0)] = None,
     on_signal: Annotated[str | None, _option("on_signal")] = None,
     work_dir: Annotated[str | None, _option("work_dir")] = None,
+    ui: Annotated[bool, _option("ui")] = False,
 ) -> None:
     """Run a script, or a function in it, and wait for its jobs."""
     try:
@@ -111,7 +114,7 @@ def run(
     DEFAULTS.by_command, DEFAULTS.if_finished = True, "raise" if if_finished is None else "start-again"
     DEFAULTS.dry_run, DEFAULTS.on_signal = dry_run, on_signal
     DEFAULTS.checkpoint_dir, DEFAULTS.checkpoint_interval, DEFAULTS.mode = checkpoint_dir, checkpoint_interval, mode
-    DEFAULTS.work_dir, DEFAULTS.standby = work_dir, standby
+    DEFAULTS.work_dir, DEFAULTS.standby, DEFAULTS.ui = work_dir, standby, ui or None
     outcome = run_file(file, args or [], master=master, parallelism=parallelism, conf=settings, progress=progress)
     if outcome is ExitOutcome.USAGE:
         raise typer.Exit(2)

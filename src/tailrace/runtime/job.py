@@ -6,7 +6,7 @@ import os
 import time
 from collections import deque
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import msgspec
 
@@ -41,6 +41,16 @@ def _seconds(timeout: Duration | None) -> float | None:
         raise ConfigError(f"timeout: {error}") from None
 
 
+class Page(Protocol):
+    """The page of the program's jobs."""
+
+    url: str
+
+    def link(self, job: str = "") -> str:
+        """The address with the token of the page, of the page of one job."""
+        ...
+
+
 class Job(JobHandle):
     """A running or ended job. All methods may be called from any thread."""
 
@@ -50,7 +60,9 @@ class Job(JobHandle):
         monitor: ProgramMonitor,
         if_program_fails: Literal["cancel", "wait"] = "cancel",
         on_signal: Literal["cancel", "stop"] = "cancel",
+        page: Page | None = None,
     ) -> None:
+        self._page = page
         self._runner, self._monitor = runner, monitor
         self._plan = monitor.plan
         self._leaving = EndingJob(monitor, runner, self.exception, if_program_fails, on_signal)
@@ -70,7 +82,9 @@ class Job(JobHandle):
 
     def _repr_html_(self) -> str:
         """The job in a notebook: its progress, and its plan with figures."""
-        return job_html(self.name, self._monitor.status, self._plan, self._runner.view.reports, self.last_progress)
+        figures = self._plan, self._runner.view.reports, self.last_progress
+        link = None if self._page is None else self._page.link(self.id)
+        return job_html(self.name, self._monitor.status, *figures, link)
 
     @property
     def status(self) -> JobStatus:
@@ -180,6 +194,10 @@ class Job(JobHandle):
     @property
     def inflight_bytes(self) -> int:
         return inflight_bytes(self._runner.view.reports)
+
+    @property
+    def ui(self) -> str | None:
+        return None if self._page is None else self._page.url
 
     def explain(self) -> str:
         return as_text(self._plan)

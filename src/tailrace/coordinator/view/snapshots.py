@@ -61,6 +61,11 @@ class SnapshotMaker:
         names = [node.name for node in plan.graph.nodes]
         self._uids = {node.name: node.uid for node in plan.graph.nodes if names.count(node.name) == 1}
 
+    @property
+    def since(self) -> float:
+        """The time since which the job has its status, in seconds since 1970."""
+        return self._since / 1e6
+
     def observe(self, view: JobView) -> None:
         """Takes a view of the job."""
         if view.status is not self._status:
@@ -92,7 +97,7 @@ class SnapshotMaker:
         reports = Reports(self._plan, view, views)
         failures = list(self._failures)
         if view.cause is not None:
-            failures.append(self._failure(self._since / 1e6, view.cause))
+            failures.append(self._failure(self.since, view.cause))
         made = JobSnapshot(
             view.at / 1e6,
             self._job(view, reports, failures),
@@ -121,7 +126,7 @@ class SnapshotMaker:
             self._id,
             self._name,
             str(view.status),
-            self._since / 1e6,
+            self.since,
             self._started / 1e6,
             reason,
             view.restarts,

@@ -1,4 +1,5 @@
-"""The thread that answers other processes of a job's user, in the program that has started the job."""
+"""The answers of a job to its user's other processes and to its page: figures, checkpoints, a stop. A thread serves them at
+the sockets of the job, in the program that has started it."""
 
 from __future__ import annotations
 
@@ -9,9 +10,12 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any, Protocol
 
+import msgspec
+
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.view.progress import operator_figures, subtask_figures
 from tailrace.coordinator.view.slices import standby_figures
+from tailrace.coordinator.view.snapshots import SnapshotMaker
 from tailrace.graph.plan import Plan
 from tailrace.runtime.driver.control import ControlDoor, Reply
 from tailrace.runtime.driver.requests import Runner, Stop, Wish, WishFuture, result_of, wish_of
@@ -26,48 +30,35 @@ class Answered(Protocol):
     plan: Plan
     status: JobStatus
     progress: deque[dict[str, Any]]
+    snapshots: SnapshotMaker
 
 
-class Answering(threading.Thread):
-    """The door of a job in the program that has started it, wherever the job's coordinator is. A request to end the job is
-    answered when the job has ended."""
+class Answers:
+    """The answers of a job of this program, wherever its coordinator is. A request to end the job is answered when the job
+    has ended."""
 
     def __init__(self, job: Answered, runner: Runner) -> None:
-        super().__init__(name=f"tailrace-door-{job.job_name}", daemon=True)
         self._job, self._runner = job, runner
         self._leaving: list[tuple[Reply, dict[str, Any]]] = []
         """Replies that wait for the end of the job, with what else they send then."""
-        self._over = False
-        self._loop = EventLoop()
-        self._door = ControlDoor(self._loop, self._answer, job.job_name)
+        self._lock = threading.Lock()
+        self._ended = False
 
-    def run(self) -> None:
-        while not self._over:
-            self._loop.poll(None)
-        for reply, known in self._leaving:
-            reply({"status": str(self._job.status), **known})
-        self._door.close()
-        self._loop.close()
-
-    def close(self) -> None:
-        """Closes the door behind what is answered by now. From any thread, once."""
-        if self._loop.call_soon_threadsafe(self._end):
-            self.join()
-
-    def _end(self) -> None:
-        self._over = True
-
-    def _answer(self, request: dict[str, Any], reply: Reply) -> None:
-        """Answers one request, now or later."""
+    def answer(self, request: dict[str, Any], reply: Reply) -> None:
+        """Answers one request, now or later, in any thread."""
         wish = wish_of(request)
+        subtasks = bool(request.get("subtasks"))
         match request.get("verb"):
             case "who":
                 reply(self._who())
             case "show":
-                reply(self._status(subtasks=bool(request.get("subtasks"))))
+                reply(self._status(subtasks=subtasks))
+            case "snapshot":
+                made = self._job.snapshots.make(self._runner.view, subtasks=subtasks)
+                reply(msgspec.to_builtins(made))
             case "cancel":
                 self._runner.cancel()
-                self._leaving.append((reply, {}))
+                self._at_the_end(reply, {})
             case _ if isinstance(wish, Stop):
                 self._pass_on(wish, partial(self._reply_to_stop, reply))
             case _ if wish is not None:
@@ -75,16 +66,31 @@ class Answering(threading.Thread):
             case verb:
                 reply({"error": f"unknown verb {verb!r}"})
 
+    def end(self) -> None:
+        """Answers the requests that wait for the end of the job."""
+        with self._lock:
+            self._ended, leaving = True, self._leaving
+        for reply, known in leaving:
+            reply({"status": str(self._job.status), **known})
+
+    def _at_the_end(self, reply: Reply, known: dict[str, Any]) -> None:
+        with self._lock:
+            if not self._ended:
+                self._leaving.append((reply, known))
+                return
+        reply({"status": str(self._job.status), **known})
+
     def _reply_to_stop(self, reply: Reply, result: dict[str, Any]) -> None:
         """Takes the result of a stop: the last checkpoint is complete, or the stop has failed."""
         if "error" in result:
             reply(result)
         else:
-            self._leaving.append((reply, result))
+            self._at_the_end(reply, result)
 
     def _who(self) -> dict[str, Any]:
-        job = self._job
-        return {"name": job.job_name, "id": job.job_id, "status": str(job.status), "pid": os.getpid()}
+        job, since = self._job, self._job.snapshots.since
+        who = {"name": job.job_name, "id": job.job_id, "status": str(job.status), "pid": os.getpid()}
+        return {**who, "since": since, "restarts": self._runner.view.restarts}
 
     def _status(self, *, subtasks: bool) -> dict[str, Any]:
         job, view = self._job, self._runner.view
@@ -104,6 +110,37 @@ class Answering(threading.Thread):
         """Passes on a wish, and replies later."""
 
         def pass_on(future: WishFuture) -> None:  # in a thread of the runner
-            self._loop.call_soon_threadsafe(partial(reply, result_of(future)))
+            reply(result_of(future))
 
         self._runner.wish(wish).add_done_callback(pass_on)
+
+
+class Answering(threading.Thread):
+    """The door of a job in the program that has started it."""
+
+    def __init__(self, job: str, answers: Answers) -> None:
+        super().__init__(name=f"tailrace-door-{job}", daemon=True)
+        self._answers = answers
+        self._over = False
+        self._loop = EventLoop()
+        self._door = ControlDoor(self._loop, self._answer, job)
+
+    def run(self) -> None:
+        while not self._over:
+            self._loop.poll(None)
+        self._door.close()
+        self._loop.close()
+
+    def close(self) -> None:
+        """Closes the door behind what is answered by now. From any thread, once."""
+        if self._loop.call_soon_threadsafe(self._end):
+            self.join()
+
+    def _end(self) -> None:
+        self._over = True
+
+    def _answer(self, request: dict[str, Any], reply: Reply) -> None:
+        def later(answer: dict[str, Any]) -> None:
+            self._loop.call_soon_threadsafe(partial(reply, answer))
+
+        self._answers.answer(request, later)

@@ -24,19 +24,25 @@ DRAWN = 150
 
 
 def job_html(
-    name: str, status: JobStatus, plan: Plan, reports: Sequence[SubtaskReport], progress: dict[str, Any] | None
+    name: str,
+    status: JobStatus,
+    plan: Plan,
+    reports: Sequence[SubtaskReport],
+    progress: dict[str, Any] | None,
+    link: str | None = None,
 ) -> str:
-    """The HTML of a job. `progress` is its newest report."""
+    """The HTML of a job. `progress` is its newest report, `link` the address of its page."""
     shown = [str(status)]
     if progress is not None:
         figures = progress["tailrace"]
         shown = line_of(str(status), figures, progress["inputRowsPerSecond"], figures["busyShare"])
+    page = "" if link is None else f' <a href="{escape(link)}" target="_blank">page</a>'
     heads = "".join(
         f"<th>{escape(head)}</th>" for head in ("operator", "from", "tasks", *(head for head, _ in COLUMNS))
     )
     picture = JobGraph(plan).svg() if len(plan.graph.nodes) <= DRAWN else ""
     return (
-        f"<div><b>{_safe(name)}</b> {_safe(' | '.join(shown))}{picture}<table><thead><tr>{heads}</tr></thead>"
+        f"<div><b>{_safe(name)}</b>{page} {_safe(' | '.join(shown))}{picture}<table><thead><tr>{heads}</tr></thead>"
         f"<tbody>{''.join(_rows(plan, reports))}</tbody></table></div>"
     )
 

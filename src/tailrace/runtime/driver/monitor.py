@@ -19,7 +19,7 @@ from tailrace.coordinator.view.progress import ProgressMaker
 from tailrace.coordinator.view.snapshots import SnapshotMaker
 from tailrace.graph.plan import Plan
 from tailrace.runtime.driver.announcing import Announcer
-from tailrace.runtime.driver.answering import Answering
+from tailrace.runtime.driver.answering import Answering, Answers
 from tailrace.runtime.driver.printed import show_printed
 from tailrace.runtime.driver.requests import Runner
 from tailrace.runtime.driver.warning import StorageWarning, warn
@@ -89,10 +89,13 @@ class ProgramMonitor(JobMonitor):
         self.snapshots = SnapshotMaker(job_id, name, plan, self.clock.now, os.getpid(), socket.gethostname())
         self._on_progress, self._on_end = on_progress, on_end
         self._announcer = Announcer(name, on_published)
+        self.answers: Answers | None = None
+        """The answers to requests of other processes and of the page; None before the job has begun."""
         self._door: Answering | None = None
 
     def open(self, runner: Runner) -> None:
-        self._door = Answering(self, runner)
+        self.answers = Answers(self, runner)
+        self._door = Answering(self.job_name, self.answers)
         self._door.start()
 
     def receive(self, news: News) -> None:
@@ -116,6 +119,8 @@ class ProgramMonitor(JobMonitor):
             self.status = JobStatus.FAILED
         try:
             self._announcer.close(0.0)
+            if self.answers is not None:
+                self.answers.end()
             if self._door is not None:
                 self._door.close()
         finally:

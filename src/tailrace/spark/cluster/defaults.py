@@ -31,6 +31,7 @@ class Defaults:
     master: str | None = None
     parallelism: int | None = None
     progress: bool | None = None
+    ui: bool | None = None
     conf: dict[str, str] = field(default_factory=dict)
     checkpoint_dir: str | None = None
     checkpoint_interval: float | None = None
@@ -99,6 +100,16 @@ class Defaults:
             for name, (option, mine, found) in settings.items()
             if mine is not None and mine != found
         ]
+
+    def page(self) -> bool | int:
+        """True where the program's jobs have a page at some port, or its port. Raises `ConfigError` for a variable that is
+        neither 1, nor 0, nor a port."""
+        if self.ui is not None:
+            return self.ui
+        text = SETTINGS["ui"].read() or "0"
+        if not text.isdecimal() or int(text) >= 1 << 16:
+            raise ConfigError(f"{SETTINGS['ui'].variable} must be 1, 0 or a port, not {text!r}")
+        return text == "1" if text in ("0", "1") else int(text)
 
     def show_progress(self) -> bool:
         """True where jobs print a progress line. Raises `ConfigError` for a variable that is neither 1 nor 0."""

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 
 from tailrace.api import connectors
+from tailrace.api.launch import Settings
 from tailrace.connectors.filesinks import remove_unfinished
 from tailrace.connectors.results import Result
 from tailrace.coordinator.job.lifecycle import JobStatus
@@ -13,6 +14,7 @@ from tailrace.graph.operators import Sink
 from tailrace.graph.plan import Plan
 from tailrace.runtime.driver.monitor import ProgramMonitor
 from tailrace.runtime.driver.progressline import ProgressLine
+from tailrace.runtime.job import Page
 from tailrace.spark.cluster.defaults import DEFAULTS
 from tailrace.spark.start.checks import Checked
 
@@ -20,11 +22,21 @@ from tailrace.spark.start.checks import Checked
 def monitor_of(checked: Checked) -> ProgramMonitor:
     """The monitor of a job in this program."""
     job = checked.submission
-    shown = job.env.progress if job.env.progress is not None else DEFAULTS.show_progress()
+    shown = job.env.display.progress if job.env.display.progress is not None else DEFAULTS.show_progress()
     line = ProgressLine(job.name) if shown else None
     return ProgramMonitor(
         job.name, job.run_id, job.plan, line, _tidier(job.plan, checked.spec.run_id), _publication_calls(job.plan)
     )
+
+
+def page_of(env: Settings) -> Page | None:
+    """The page of this program's jobs; None where it is to have none. Raises `ConfigError` where there can be none."""
+    chosen = DEFAULTS.page() if env.display.ui is None else env.display.ui
+    if chosen is False:
+        return None
+    from tailrace.ui.server import own_page  # its libraries are optional
+
+    return own_page(None if chosen is True else chosen)
 
 
 def _publication_calls(plan: Plan) -> list[tuple[str, Callable[[], object]]]:

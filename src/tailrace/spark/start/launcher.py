@@ -28,7 +28,7 @@ from tailrace.spark.shipping.plan_files import dump_job, load_job
 from tailrace.spark.start.allocation import allocate_slots, claim, coordinator_of
 from tailrace.spark.start.checks import Submission, check
 from tailrace.spark.start.files import prepare_files
-from tailrace.spark.start.hooks import monitor_of
+from tailrace.spark.start.hooks import monitor_of, page_of
 from tailrace.spark.start.placement import place
 from tailrace.spark.start.rerun import finished_job
 from tailrace.spark.start.start_checkpoint import check_restore, open_checkpoint, supervised_start
@@ -110,6 +110,7 @@ def submit(
         checked = check(job)
     except JobAlreadyFinished as over:
         return finished_job(over, job, by_program=from_checkpoint is not None and not supervised)
+    page = page_of(env)
     with contextlib.ExitStack() as undo:
         allocated = allocate_slots(checked, undo)
         monitor = monitor_of(checked)
@@ -119,7 +120,7 @@ def submit(
         allocated.slots.host = prepare_files(allocated.spark, plan, placed.places(claimed), claimed.origin)
         runner = placed.run(coordinator_of(checked, allocated, claimed), claimed)
         undo.pop_all()  # the job has it all from here on
-    handle = Job(runner, monitor, if_program_fails, on_signal)
+    handle = Job(runner, monitor, if_program_fails, on_signal, page)
     JOBS.append(handle)
     watch(handle._leaving)
     return handle

@@ -1,0 +1,141 @@
+"""The description of a page's requests, as OpenAPI. Shapes come from the classes of a snapshot, and descriptions from their
+docstrings."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+from typing import Any
+
+import msgspec
+
+from tailrace import __version__
+from tailrace.coordinator.view import snapshot
+
+_JOB = {"name": "job", "in": "path", "required": True, "schema": {"type": "string"}, "description": "The id of a job."}
+_SUBTASKS = {
+    "name": "subtasks",
+    "in": "query",
+    "schema": {"type": "integer", "enum": [0, 1]},
+    "description": "1: with the figures of each subtask.",
+}
+_TOKEN = {
+    "name": "X-Tailrace-Token",
+    "in": "header",
+    "required": True,
+    "schema": {"type": "string"},
+    "description": "The token behind `#token=` of the page's link.",
+}
+_ORDERS = {
+    "checkpoint": "Takes a checkpoint now, and answers when it is complete.",
+    "savepoint": "Takes a savepoint in the usual place, and answers when it is complete.",
+    "stop": "Stops the job with a last checkpoint, and answers when it has ended.",
+    "drain": "Ends the sources of the job, and answers when it has come to its end.",
+    "cancel": "Ends the job at once, and answers when it has ended.",
+}
+_REFUSALS = {
+    "403": "The token, the host or the origin is wrong, or the page is read-only.",
+    "404": "There is no such job.",
+    "409": "The job cannot do it; `error` has the reason.",
+    "503": "The job has ended, or does not answer.",
+}
+
+
+class ListedJob(msgspec.Struct, frozen=True):
+    """A job in the list of jobs."""
+
+    id: str
+    name: str
+    status: str
+    since: float
+    """The time since which it has this status."""
+    restarts: int
+    pid: int
+    """The process id of its program."""
+    link: str
+    """The address of its page, relative to that of the list."""
+
+
+class OrderResult(msgspec.Struct, frozen=True):
+    """The result of an order: the checkpoint or savepoint that was made, the status of a job that has ended, or an
+    error."""
+
+    id: int | None = None
+    path: str | None = None
+    bytes: int | None = None
+    duration: float | None = None
+    status: str | None = None
+    error: str | None = None
+
+
+@functools.cache
+def openapi() -> dict[str, Any]:
+    """The description of all requests."""
+    roots = (snapshot.JobSnapshot, ListedJob, OrderResult)
+    _, components = msgspec.json.schema_components(roots, ref_template="#/components/schemas/{name}")
+    for name, described in {**_descriptions(snapshot), **_own_descriptions()}.items():
+        properties = components.get(name, {}).get("properties", {})
+        for field, text in described.items():
+            if field in properties:
+                properties[field] = _with_text(properties[field], text)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Jobs of Tailrace", "version": __version__},
+        "paths": _paths(),
+        "components": {"schemas": components},
+    }
+
+
+def _paths() -> dict[str, Any]:
+    held = _answer("#/components/schemas/JobSnapshot")
+    listed = {"type": "array", "items": {"$ref": "#/components/schemas/ListedJob"}}
+    events = {"text/event-stream": {"schema": {"type": "string"}}}
+    paths = {
+        "/api/jobs": _get("The jobs of this page.", {"application/json": {"schema": listed}}),
+        "/api/jobs/{job}": _get("A snapshot of a job.", held, _JOB, _SUBTASKS),
+        "/api/jobs/{job}/events": _get("A snapshot of a job each second, as server-sent events.", events, _JOB),
+        "/metrics": _get(
+            "Metrics of all jobs of this page for Prometheus.", {"text/plain": {"schema": {"type": "string"}}}
+        ),
+    }
+    for order, summary in _ORDERS.items():
+        result = {"description": "It is done.", "content": _answer("#/components/schemas/OrderResult")}
+        refusals = {code: {"description": text} for code, text in _REFUSALS.items()}
+        paths[f"/api/jobs/{{job}}/{order}"] = {
+            "post": {"summary": summary, "parameters": [_JOB, _TOKEN], "responses": {"200": result, **refusals}}
+        }
+    return paths
+
+
+def _get(summary: str, content: dict[str, Any], *parameters: dict[str, Any]) -> dict[str, Any]:
+    responses = {"200": {"description": summary, "content": content}}
+    return {"get": {"summary": summary, "parameters": list(parameters), "responses": responses}}
+
+
+def _answer(ref: str) -> dict[str, Any]:
+    return {"application/json": {"schema": {"$ref": ref}}}
+
+
+def _with_text(schema: dict[str, Any], text: str) -> dict[str, Any]:
+    return {**schema, "description": " ".join(text.split())}
+
+
+def _own_descriptions() -> dict[str, dict[str, str]]:
+    return _descriptions(inspect.getmodule(openapi.__wrapped__))
+
+
+def _descriptions(module: Any) -> dict[str, dict[str, str]]:
+    """Class -> field -> its docstring, in a module. Fields that have another name in JSON keep none."""
+    found: dict[str, dict[str, str]] = {}
+    for node in ast.parse(inspect.getsource(module)).body:
+        if isinstance(node, ast.ClassDef):
+            texts = found[node.name] = {}
+            for field, text in zip(node.body, node.body[1:], strict=False):
+                if (
+                    isinstance(field, ast.AnnAssign)
+                    and isinstance(text, ast.Expr)
+                    and isinstance(text.value, ast.Constant)
+                ):
+                    texts[ast.unparse(field.target)] = str(text.value.value)
+    return found
