@@ -1,5 +1,5 @@
 """`python -m benchmarks chain|keyed|windows|checkpoint|backpressure|recovery|failover|standby|start|stop|stateread|newkeys|
-latency|scale|join|calls|components|termination|lap`: JSON lines on standard output.
+latency|scale|join|calls|components|graphs|termination|lap`: JSON lines on standard output.
 
 `python -m benchmarks stress` has arguments of its own."""
 
@@ -14,7 +14,8 @@ import sys
 from dataclasses import asdict, replace
 from typing import Any
 
-from . import backpressure, calls, components, failover, join, latency, measure, recovery, scale
+from . import algorithms, backpressure, calls, components, failover, join, latency, measure, recovery, scale
+from .algorithms import AlgorithmSpec
 from .components import ComponentsSpec
 from .failover import FailoverSpec
 from .latency import LatencySpec
@@ -31,7 +32,7 @@ WORKLOADS = (
     "chain", "keyed", "windows", "checkpoint", "backpressure", "recovery", "failover", "standby", "start", "stop",
     "stateread", "newkeys", "latency", "scale", "join", "calls",
 )  # fmt: skip
-LOOPS = ("components", "termination", "lap")
+LOOPS = ("components", "graphs", "termination", "lap")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -53,7 +54,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--peer",
         action="append",
-        choices=["bytewax", "handwritten", "graphx", "dataframe", "none"],
+        choices=["bytewax", "handwritten", "graphx", "dataframe", "igraph", "none"],
         default=[],
         help="a system to run as well; may be given several times",
     )
@@ -293,6 +294,8 @@ def run_loops(args: argparse.Namespace, options: dict[str, str]) -> None:
     forms = [args.form] if args.form else ["columns", "rows"]
     if args.workload == "components":
         return run_components(args, forms, options)
+    if args.workload == "graphs":
+        return run_graphs(args, options)
     specs: list[Any]
     if args.workload == "termination":
         specs = [TerminationSpec(laps, parallelism=args.parallelism) for laps in (1, 100, 10_000)]
@@ -327,6 +330,25 @@ def run_components(args: argparse.Namespace, forms: list[str], options: dict[str
             lines.append(show(found))
     for line in components.summary(lines):
         show(line)
+
+
+def run_graphs(args: argparse.Namespace, options: dict[str, str]) -> None:
+    """Graph algorithms, by everybody or by those that were named, one process for each."""
+    chosen = [options["algorithm"]] if "algorithm" in options else algorithms.ALGORITHMS
+    kinds = [options["kind"]] if "kind" in options else ["random"]
+    systems = [*([] if args.no_ours else ["tailrace"]), *(args.peer or ["graphx", "igraph"])]
+    lines = []
+    for kind in kinds:
+        for algorithm in chosen:
+            for system in systems:
+                if system == "none" or (system, algorithm) == ("graphx", "paths"):
+                    continue
+                more = {"system": system, "algorithm": algorithm, "kind": kind, "parallelism": args.parallelism}
+                spec = AlgorithmSpec.of(options, **more)
+                figures, busy = measure.isolate("benchmarks.algorithms", spec)
+                lines.append(show({"workload": "graphs", **asdict(spec), **figures, "busy_elsewhere": busy}))
+    for line in algorithms.summary(lines):
+        show({"workload": "graphs", "summary": True, **line})
 
 
 def show(line: dict[str, Any]) -> dict[str, Any]:

@@ -29,6 +29,38 @@ def components(spark: Any, edges: Any) -> tuple[Any, dict[str, Any], Callable[[]
     return labels.toDF("v", "label"), {}, done
 
 
+def algorithm(name: str, spark: Any, edges: Any, steps: int) -> tuple[Any, Callable[[], None]]:
+    """An algorithm of GraphX, from a DataFrame (src, dst) to a DataFrame (id, value), and a function that releases what it
+    holds."""
+    from pyspark.sql import DataFrame
+
+    jvm = spark._jvm
+    tags, level = _object(jvm, "scala.reflect.ClassTag"), jvm.org.apache.spark.storage.StorageLevel.MEMORY_ONLY()
+    encoders = jvm.org.apache.spark.sql.Encoders
+    pair = encoders.tuple(encoders.LONG(), encoders.LONG())
+    tuples = getattr(edges.coalesce(PARTITIONS)._jdf, "as")(pair).rdd()
+    graph = _object(jvm, "org.apache.spark.graphx.Graph")
+    made = graph.fromEdgeTuples(tuples, 1, jvm.scala.Option.empty(), level, level, tags.Int())
+    library, kind = "org.apache.spark.graphx.lib", encoders.LONG()
+    if name == "components":
+        found = _object(jvm, f"{library}.ConnectedComponents").run(made, tags.Int(), tags.Int())
+    elif name == "pagerank":
+        found = _object(jvm, f"{library}.PageRank").run(made, steps, 0.15, tags.Int(), tags.Int())
+        kind = encoders.DOUBLE()
+    else:
+        found = _object(jvm, f"{library}.TriangleCount").run(made, tags.Int(), tags.Int())
+        kind = encoders.INT()
+    values = DataFrame(
+        spark._jsparkSession.createDataset(found.vertices(), encoders.tuple(encoders.LONG(), kind)).toDF(), spark
+    )
+
+    def done() -> None:
+        found.unpersist(True)
+        made.unpersist(True)
+
+    return values.toDF("id", "value"), done
+
+
 def _object(jvm: Any, name: str) -> Any:
     """A Scala object. A trait's companion has no static methods, so its one instance is used."""
     at = jvm
