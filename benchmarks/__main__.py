@@ -1,5 +1,5 @@
 """`python -m benchmarks chain|keyed|windows|checkpoint|backpressure|recovery|failover|standby|start|stop|stateread|newkeys|
-latency|scale|join|calls|components|graphs|termination|lap`: JSON lines on standard output.
+latency|scale|join|calls|datasource|components|graphs|termination|lap`: JSON lines on standard output.
 
 `python -m benchmarks stress` has arguments of its own."""
 
@@ -14,7 +14,7 @@ import sys
 from dataclasses import asdict, replace
 from typing import Any
 
-from . import algorithms, backpressure, calls, components, failover, join, latency, measure, recovery, scale
+from . import algorithms, backpressure, calls, components, datasource, failover, join, latency, measure, recovery, scale
 from .algorithms import AlgorithmSpec
 from .components import ComponentsSpec
 from .failover import FailoverSpec
@@ -30,7 +30,7 @@ from .stop import StopSpec
 
 WORKLOADS = (
     "chain", "keyed", "windows", "checkpoint", "backpressure", "recovery", "failover", "standby", "start", "stop",
-    "stateread", "newkeys", "latency", "scale", "join", "calls",
+    "stateread", "newkeys", "latency", "scale", "join", "calls", "datasource",
 )  # fmt: skip
 LOOPS = ("components", "graphs", "termination", "lap")
 
@@ -102,6 +102,8 @@ def main() -> None:
         return run_join(args, options)
     if args.workload == "calls":
         return run_calls(options, args.repeat)
+    if args.workload == "datasource":
+        return run_datasource(args, options)
     if args.workload == "scale":
         return run_scale(options, args.repeat)
     if args.workload == "latency":
@@ -266,6 +268,18 @@ def run_calls(options: dict[str, str], repeat: int) -> None:
         spec = calls.CallsSpec.of({**options, "system": system})
         figures, busy = measure.isolate("benchmarks.calls", spec)
         show({"workload": "calls", **asdict(spec), **figures, "busy_elsewhere": busy})
+
+
+def run_datasource(args: argparse.Namespace, options: dict[str, str]) -> None:
+    """A Python Data Source in our workers and in Spark's micro-batches: throughput of rows and of batches, latency."""
+    runs = [("throughput", "tuples"), ("throughput", "batches"), ("latency", "tuples")]
+    chosen = [run for run in runs if options.get("measure", run[0]) == run[0]]
+    for measured, kind in chosen:
+        for system in [*(["tailrace"] * (not args.no_ours)), "spark"] * args.repeat:
+            more = {"measure": measured, "kind": kind, "form": args.form, "parallelism": args.parallelism}
+            spec = datasource.DataSourceSpec.of(options, system=system, **more)
+            figures, busy = measure.isolate("benchmarks.datasource", spec)
+            show({"workload": "datasource", **asdict(spec), **figures, "busy_elsewhere": busy})
 
 
 def run_scale(options: dict[str, str], repeat: int) -> None:

@@ -98,6 +98,8 @@ _ENVIRONMENT = (
         "a line with the progress of jobs on standard error; `tailrace run` has one, unless it is left out"),
     Parameter("ui", "bool or port", None, "", "TAILRACE_UI", "--ui",
         "[the page](page.md) of the program's jobs, for this machine: at a port, or the first free one from 4140"),
+    Parameter("listeners", "a list", (), "", "", "",
+        "[listeners of Spark](#listeners-of-spark) to which jobs report their start, progress and end"),
 )
 _PROCESS = (
     Parameter("master", "text", None, "", "TAILRACE_MASTER", "--master TEXT",

@@ -129,6 +129,16 @@ def check_object(value: Any, kind: type, verb: str) -> None:
         raise GraphError(f"{verb}: expected a tr.{kind.__name__}, got {type(value).__name__}")
 
 
+def check_listener(listener: Any, who: str) -> Any:
+    """The listener. Raises `ConfigError` for an object without the methods of a `StreamingQueryListener`."""
+    methods = ("onQueryStarted", "onQueryProgress", "onQueryTerminated")
+    kind = listener if isinstance(listener, type) else type(listener)
+    if kind is listener or not all(callable(getattr(listener, name, None)) for name in methods):
+        got = f"the class {kind.__name__} itself" if kind is listener else kind.__name__
+        raise ConfigError(f"{who}: expected a pyspark.sql.streaming.StreamingQueryListener, got {got}")
+    return listener
+
+
 def check_aggregate(aggregate: Any, verb: str) -> None:
     """Raises `GraphError` unless `aggregate` is an `AggregateFunction` with all of its methods."""
     check_object(aggregate, AggregateFunction, verb)

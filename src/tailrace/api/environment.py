@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from tailrace.api.checks import check_declared, check_job_name, check_object
+from tailrace.api.checks import check_declared, check_job_name, check_listener, check_object
 from tailrace.api.config import DEFAULT_RESTART, checked_settings, memory_bytes, span
 from tailrace.api.connectors import Sink, Source
 from tailrace.api.failing import FAIL, Capsules, OnError, check_on_error, checked_capsules
@@ -54,6 +54,7 @@ class Environment:
     - `progress`: a running job prints a line on standard error each second.
     - `ui`: True, or a port: the page of the program's jobs, for browsers on this machine (needs `tailrace[ui]`). `job.ui` is
       its address.
+    - `listeners`: objects of PySpark's `StreamingQueryListener`, to which jobs report their start, progress and end.
 
     Raises `ConfigError` for a setting that is wrong or not in this version.
     """
@@ -79,6 +80,7 @@ class Environment:
         task_cpus: float | None = None,
         progress: bool | None = None,
         ui: bool | int | None = None,
+        listeners: Iterable[Any] = (),
     ) -> None:
         self.checkpoint, self.restart = checked_settings(checkpoint, restart, standby)
         if self.checkpoint is None:
@@ -127,7 +129,7 @@ class Environment:
         self.task_cpus = None if task_cpus is None else float(task_cpus)
         if ui is not None and (not isinstance(ui, int) or not 0 <= ui < 1 << 16):
             raise ConfigError(f"ui must be True, False or a port, not {ui!r}")
-        self.display = Display(progress, ui)
+        self.display = Display(progress, ui, tuple(check_listener(one, "listeners") for one in listeners))
         self._graph = GraphBuilder(max_parallelism)
         self._graph.ended = self._finished_nodes
         self._executed: set[int] = set()

@@ -52,6 +52,15 @@ class JobHandle(Protocol):
         """The newest progress report, in the shape of Spark's `StreamingQueryProgress`; None before the first."""
         ...
 
+    def add_listener(self, listener: Any) -> None:
+        """Adds a `StreamingQueryListener` of PySpark, for the events of this job that follow. Raises `ConfigError` for an
+        object that is none."""
+        ...
+
+    def remove_listener(self, listener: Any) -> None:
+        """Removes a listener. Nothing happens if the job has no such listener."""
+        ...
+
     @property
     def recent_progress(self) -> list[dict[str, Any]]:
         """The last progress reports, the newest last."""
@@ -159,6 +168,8 @@ class Display(NamedTuple):
     """A line on standard error."""
     ui: bool | int | None = None
     """The page of the program's jobs, at some port or at this one."""
+    listeners: tuple[Any, ...] = ()
+    """Listeners of Spark's streaming queries."""
 
 
 class Settings(Protocol):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import msgspec
 
+from tailrace.api.checks import check_listener
 from tailrace.api.config import Checkpoint, Savepoint
 from tailrace.api.hints import JOB, missing
 from tailrace.api.launch import JobHandle
@@ -179,6 +180,15 @@ class Job(JobHandle):
     @property
     def recent_progress(self) -> list[dict[str, Any]]:
         return list(self._monitor.progress)
+
+    def add_listener(self, listener: Any) -> None:
+        check_listener(listener, "job.add_listener")
+        if self._monitor.listeners is not None:
+            self._monitor.listeners.add(listener)
+
+    def remove_listener(self, listener: Any) -> None:
+        if self._monitor.listeners is not None:
+            self._monitor.listeners.remove(listener)
 
     def metrics(self) -> dict[str, Any]:
         view = self._runner.view

@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from tailrace.coordinator.actions import Told, WasPublished, WorkerPrinted
 from tailrace.coordinator.job.lifecycle import JobStatus
@@ -67,6 +67,30 @@ class JobMonitor:
         self.ended.set()
 
 
+class Listeners(Protocol):
+    """The listeners of a job. No call waits for them, but `end`, for some seconds."""
+
+    def add(self, listener: Any) -> None:
+        """Adds a listener. Raises `ConfigError` for an object that is none."""
+        ...
+
+    def remove(self, listener: Any) -> None:
+        """Removes a listener."""
+        ...
+
+    def start(self, at: int) -> None:
+        """Reports that the job starts, at this time (int64 microseconds)."""
+        ...
+
+    def progress(self, report: dict[str, Any]) -> None:
+        """Reports progress."""
+        ...
+
+    def end(self, failure: str | None) -> None:
+        """Reports the end of the job, with the text of its failure."""
+        ...
+
+
 class ProgramMonitor(JobMonitor):
     """The monitor of a job in the program that has started it. It makes progress reports, and calls the program's hooks:
     `on_progress` for each report, `on_end` at the end, and `on_published` after each publication of sinks."""
@@ -79,6 +103,7 @@ class ProgramMonitor(JobMonitor):
         on_progress: Callable[[dict[str, Any], JobStatus], None] | None = None,
         on_end: Callable[..., None] | None = None,
         on_published: Iterable[tuple[str, Callable[[], object]]] = (),
+        listeners: Listeners | None = None,
     ) -> None:
         super().__init__(name, JobClock())
         self.job_id, self.plan = job_id, plan
@@ -92,6 +117,9 @@ class ProgramMonitor(JobMonitor):
         self.answers: Answers | None = None
         """The answers to requests of other processes and of the page; None before the job has begun."""
         self._door: Answering | None = None
+        self.listeners = listeners
+        self._failure: str | None = None
+        """The text of the job's failure, once it has failed."""
 
     def open(self, runner: Runner) -> None:
         self.answers = Answers(self, runner)
@@ -123,6 +151,8 @@ class ProgramMonitor(JobMonitor):
                 self.answers.end()
             if self._door is not None:
                 self._door.close()
+            if self.listeners is not None:
+                self.listeners.end(self.crash or self._failure)
         finally:
             super().close()
 
@@ -136,6 +166,7 @@ class ProgramMonitor(JobMonitor):
 
     def _take_end(self, end: JobEnd) -> None:
         status, self.crash = end.view.status, end.crash
+        self._failure = None if end.view.cause is None else str(end.view.cause.as_error(self.job_name))
         self.snapshots.observe(end.view)
         if end.view.reports:
             self._report(end.view)
@@ -149,6 +180,8 @@ class ProgramMonitor(JobMonitor):
 
     def _report(self, view: JobView) -> None:
         self.progress.append(self._maker.make(view.slots, view.at, view.books, view.restarts, view.slices))
+        if self.listeners is not None:
+            self.listeners.progress(self.progress[-1])
 
     def _show(self, status: JobStatus) -> None:
         if self._on_progress is not None:

@@ -17,6 +17,7 @@ from tailrace.runtime.driver.progressline import ProgressLine
 from tailrace.runtime.job import Page
 from tailrace.spark.cluster.defaults import DEFAULTS
 from tailrace.spark.start.checks import Checked
+from tailrace.spark.start.listeners import EVERYWHERE, JobListeners
 
 
 def monitor_of(checked: Checked) -> ProgramMonitor:
@@ -24,9 +25,9 @@ def monitor_of(checked: Checked) -> ProgramMonitor:
     job = checked.submission
     shown = job.env.display.progress if job.env.display.progress is not None else DEFAULTS.show_progress()
     line = ProgressLine(job.name) if shown else None
-    return ProgramMonitor(
-        job.name, job.run_id, job.plan, line, _tidier(job.plan, checked.spec.run_id), _publication_calls(job.plan)
-    )
+    tidy, publications = _tidier(job.plan, checked.spec.run_id), _publication_calls(job.plan)
+    listeners = JobListeners(job.name, job.run_id, [*EVERYWHERE, *job.env.display.listeners])
+    return ProgramMonitor(job.name, job.run_id, job.plan, line, tidy, publications, listeners)
 
 
 def page_of(env: Settings) -> Page | None:

@@ -118,6 +118,8 @@ def submit(
         placed = place(checked, allocated, monitor, undo)
         claimed = claim(checked, undo)
         allocated.slots.host = prepare_files(allocated.spark, plan, placed.places(claimed), claimed.origin)
+        if monitor.listeners is not None:
+            monitor.listeners.start(monitor.clock.now())
         runner = placed.run(coordinator_of(checked, allocated, claimed), claimed)
         undo.pop_all()  # the job has it all from here on
     handle = Job(runner, monitor, if_program_fails, on_signal, page)
