@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import copy
 import json
+import random
 import re
+import typing
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from tailrace.coordinator.view.snapshot import JobSnapshot
 from tailrace.ui.export import as_html
 from tests.ui.browser import needs_browser, running_browser
 from tests.ui.pageserver import TOKEN, PageServer, page_server
@@ -290,11 +294,17 @@ def violations(page: Any) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("name", "scheme"), [("slow", "light"), ("loop", "dark"), ("failed-checkpoint", "dark"), ("failed", "light")]
+    ("name", "scheme", "opened"),
+    [
+        ("slow", "light", "#operators button.name"),
+        ("failed-checkpoint", "dark", "#checkpoints button.name"),
+        ("failed", "light", "#failures summary"),
+    ],
 )
-def test_axe_finds_nothing(site: Site, name: str, scheme: str) -> None:
+def test_axe_finds_nothing(site: Site, name: str, scheme: str, opened: str) -> None:
     page = site.open(name)
     page.emulate_media(color_scheme=scheme)
+    page.locator(opened).first.click()
     page.locator("#subtasks select").select_option(index=1)
     page.locator("#subtasks tbody tr").first.wait_for()
     assert violations(page) == []
@@ -387,3 +397,61 @@ def test_an_export_needs_no_server(browser: Any, tmp_path: Path) -> None:
     assert page.locator("#subtasks tbody tr").count() == 4
     assert not [url for url in requests if not url.startswith(("file:", "blob:"))]
     page.close()
+
+
+def hollow(value: Any, chance: random.Random, share: float) -> Any:
+    """A copy of a part of a snapshot in which some figures that may be unknown are so, and some lists are empty."""
+    if isinstance(value, msgspec.Struct):
+        hints = typing.get_type_hints(type(value))
+        made = {name: hollow(getattr(value, name), chance, share) for name in value.__struct_fields__}
+        for name, hint in hints.items():
+            if type(None) in typing.get_args(hint) and chance.random() < share:
+                made[name] = None
+        return type(value)(**made)
+    if isinstance(value, list):
+        return [hollow(one, chance, share) for one in value if chance.random() > share / 4]
+    if isinstance(value, dict):
+        return {key: hollow(one, chance, share) for key, one in value.items()}
+    return value
+
+
+def test_whatever_is_not_known_the_page_has_words_for_it(site: Site) -> None:
+    """Snapshots of real jobs with holes at random."""
+    chance = random.Random(7)
+    for name in SNAPSHOTS:
+        page = site.open(name)
+        page.locator("#subtasks select").select_option(index=1)
+        whole = msgspec.convert(SNAPSHOTS[name], JobSnapshot)
+        made = []
+        for number in range(6):
+            one = hollow(whole, chance, (0.1, 0.5, 1.0)[number % 3])
+            one = msgspec.structs.replace(one, graph=whole.graph, at=whole.at + number)
+            made.append(msgspec.to_builtins(one))
+        texts = page.evaluate(
+            """async (made) => {
+              const texts = [];
+              for (const one of made) {
+                window.tailraceShow(one);
+                await new Promise((done) => setTimeout(done));
+                texts.push(document.querySelector("main").textContent);
+              }
+              return texts;
+            }""",
+            made,
+        )
+        found = [hole[0] for hole in map(HOLES.search, texts) if hole]
+        assert found == [], (name, found)
+
+
+def test_names_are_text_whatever_is_in_them(site: Site) -> None:
+    page = site.open("slow")
+    made = copy.deepcopy(SNAPSHOTS["slow"])
+    made["job"] |= {"id": "odd", "name": '<img src=x onerror="alert(1)">'}
+    for one in made["graph"]["operators"]:
+        one["name"] = f"<b>{one['name']}</b> &amp; " + "名" * 60
+    made["sentence"] = "`<i>a</i>` holds the job."
+    site.server.show(made)
+    page.goto(site.server.link(made))
+    page.locator("main[data-job='odd'] .chain").first.wait_for()
+    assert page.locator("main img, main b:has-text('visits'), main i").count() == 0
+    assert text(page, "h1") == made["job"]["name"] and "<i>a</i>" in text(page, ".sentence code")
