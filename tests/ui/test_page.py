@@ -441,6 +441,8 @@ def test_whatever_is_not_known_the_page_has_words_for_it(site: Site) -> None:
         )
         found = [hole[0] for hole in map(HOLES.search, texts) if hole]
         assert found == [], (name, found)
+        zeros = [zero[0] for zero in (re.search(r"\b0(/s| %).*", one) for one in texts[2::3]) if zero]
+        assert zeros == [], f"{name}: unknown is not zero"
 
 
 def test_names_are_text_whatever_is_in_them(site: Site) -> None:
