@@ -7,6 +7,7 @@ import datetime as dt
 import itertools
 import pickle
 import random
+import threading
 import time
 from collections.abc import Iterator
 from decimal import Decimal
@@ -294,3 +295,90 @@ def test_what_the_server_does_not_have_is_one_error_before_the_job_runs(db: Any,
 def test_wrong_arguments_are_refused(options: dict[str, Any], reason: str) -> None:
     with pytest.raises(tr.ConfigError, match=reason):
         tr.sources.PostgresChanges(**{"dsn": "postgresql://x", "tables": ["t"], "slot": "s", **options})
+
+
+def test_a_change_wakes_the_task_and_what_is_left_is_its_lag(db: psycopg.Connection[Any], dsn: str, slot: str) -> None:
+    db.execute("CREATE TABLE t (id int PRIMARY KEY)")
+    source = tr.sources.PostgresChanges(dsn, ["t"], slot, snapshot=False)
+    source.check()
+    woken = threading.Event()
+    reader = source.split_reader(None)
+    reader.wake = woken.set
+    reader.assign([tr.AssignedSplit(0, slot)])
+    assert reader.lag(time.time()) == {}
+    until = time.monotonic() + 60
+    while reader.position(0) is None or reader.lag(time.time()) != {0: (None, 0.0)}:
+        assert dict(reader.read(10, 0.0)) == {0: ()} and time.monotonic() < until
+    woken.clear()
+    assert reader.next_at(5.0) == 6.0, "it is woken"
+    db.execute("INSERT INTO t SELECT generate_series(1, 3)")
+    assert woken.wait(60)
+    found: list[Any] = []
+    while len(found) < 2:  # what had come before may have woken it, too
+        found += dict(reader.read(2 - len(found), 0.0))[0]
+        assert time.monotonic() < until
+    assert [change.key for change in found] == [(1,), (2,)]
+    (lag,) = reader.lag(time.time() + 100).values()
+    assert lag.records is None and lag.seconds is not None and 99 < lag.seconds < 160
+    reader.pause([0])
+    assert list(reader.read(2, 0.0)) == []
+    reader.pause([])
+    assert [change.key for change in dict(reader.read(2, 0.0))[0]] == [(3,)]
+    while reader.lag(time.time()) != {0: (None, 0.0)}:
+        assert not any(found for _, found in reader.read(10, 0.0)) and time.monotonic() < until
+    confirmed = "SELECT confirmed_flush_lsn - '0/0'::pg_lsn FROM pg_replication_slots WHERE slot_name = %s"
+    position = reader.position(0)
+    reader.completed({0: position})
+    while db.execute(confirmed, [slot]).fetchone() != (position.lsn,):
+        assert time.monotonic() < until
+    reader.revoke([0])
+    reader.close()
+
+
+def test_a_slot_that_is_lost_is_an_error_that_says_what_to_do(db: psycopg.Connection[Any], dsn: str, slot: str) -> None:
+    """The server has invalidated the slot (`max_slot_wal_keep_size`), or somebody has dropped it."""
+    db.execute("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1)")
+    source = tr.sources.PostgresChanges(dsn, ["t"], slot)
+    source.check()
+    with reading(source) as reader:
+        assert len(read(reader, 1)) == 1 and begun(reader)
+        position = reader.position
+    release(db, slot)
+    lose(db, slot)
+    with pytest.raises(
+        tr.ConfigError, match=rf"slot '{slot}'.*invalidated.*max_slot_wal_keep_size.*Start the job anew"
+    ):
+        source.check()
+    with reading(source, position) as reader, pytest.raises(tr.ConfigError, match="invalidated"):
+        read(reader, 1)
+    db.execute("SELECT pg_drop_replication_slot(%s)", [slot])
+    with reading(source, position) as reader, pytest.raises(tr.ConfigError, match=f"slot '{slot}'.*it is gone.*anew"):
+        read(reader, 1)
+    db.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", [slot])
+    with reading(source, position) as reader, pytest.raises(tr.ConfigError, match="does not keep the changes between"):
+        read(reader, 1)  # a slot of the same name that begins later
+
+
+def lose(db: psycopg.Connection[Any], slot: str) -> None:
+    """Has the server give up what it keeps for a slot."""
+    status = "SELECT wal_status FROM pg_replication_slots WHERE slot_name = %s"
+    db.execute("ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'")
+    db.execute("SELECT pg_reload_conf()")
+    try:
+        until = time.monotonic() + 60
+        while db.execute(status, [slot]).fetchone() != ("lost",):
+            db.execute("CREATE TABLE more (n int); DROP TABLE more")
+            db.execute("SELECT pg_switch_wal()")
+            db.execute("CHECKPOINT")
+            assert time.monotonic() < until
+    finally:
+        db.execute("ALTER SYSTEM RESET max_slot_wal_keep_size")
+        db.execute("SELECT pg_reload_conf()")
+
+
+def release(db: psycopg.Connection[Any], slot: str) -> None:
+    """Waits until nobody reads from the slot."""
+    until = time.monotonic() + 60
+    active = "SELECT active FROM pg_replication_slots WHERE slot_name = %s"
+    while db.execute(active, [slot]).fetchone() == (True,):
+        assert time.monotonic() < until

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from operator import itemgetter
 from typing import Any, Literal
 
 import msgspec
@@ -11,7 +12,7 @@ import pyarrow as pa
 
 from tailrace.api.connectors import SinkContext, SinkWriter
 from tailrace.connectors.kafka.client import KafkaUnreachable, check_options, check_servers, check_topics
-from tailrace.connectors.kafka.formats import as_bytes, encoder
+from tailrace.connectors.kafka.formats import as_bytes, encode_all, encoder
 from tailrace.connectors.kafka.producing import DirectWriter, KafkaTransaction, Packed
 from tailrace.connectors.kafka.registry import RegistryFormat, check_format
 from tailrace.connectors.transactional import Scope, TransactionalSink
@@ -115,8 +116,8 @@ class Kafka(TransactionalSink):
             records = rows_of(batch) if self._needs_rows else []
         else:
             records = batch
-            values = list(map(self._value, batch))
-            keys = None if self._key is None else [_as_key(_key_of(self._key, record)) for record in batch]
+            values = encode_all(self._value, batch)
+            keys = None if self._key is None else _as_keys(_found_keys(self._key, batch))
         found = Packed(
             self._topic if isinstance(self._topic, str) else [self._topic_of(record) for record in records],
             keys,
@@ -144,11 +145,12 @@ class Kafka(TransactionalSink):
         else:
             plain = self._format == "json" or isinstance(self._format, RegistryFormat)
             records = batch.to_pylist() if plain else rows_of(batch)
-            values = list(map(self._value, records))
+            values = encode_all(self._value, records)
         if self._key is None:
             return None, values
-        found = batch.column(self._key).to_pylist() if isinstance(self._key, str) else map(self._key, rows_of(batch))
-        return [_as_key(one) for one in found], values
+        if isinstance(self._key, str):
+            return _as_keys(batch.column(self._key).to_pylist()), values
+        return _as_keys(list(map(self._key, rows_of(batch)))), values
 
     def _topic_of(self, record: Any) -> str:
         found = self._topic(record)  # type: ignore[operator]
@@ -159,7 +161,8 @@ class Kafka(TransactionalSink):
     def _check_sizes(self, packed: Packed) -> None:
         """Raises `ValueError` for a record that the client would refuse: too late, when its checkpoint is complete."""
         sizes = [0 if one is None else len(one) for one in packed.values]
-        if max(sizes, default=0) <= self._largest // 2 and packed.keys is None and packed.headers is None:
+        longest_key = max((len(one) for one in packed.keys or () if one is not None), default=0)
+        if max(sizes, default=0) + longest_key <= self._largest and packed.headers is None:
             return
         for i, size in enumerate(sizes):
             key = packed.keys[i] if packed.keys else None
@@ -191,10 +194,23 @@ def _topics(topic: Any, topics: Any, who: str) -> tuple[str, ...]:
     return names
 
 
-def _key_of(key: Any, record: Any) -> Any:
+def _found_keys(key: Any, records: Sequence[Any]) -> list[Any]:
+    """What the function, or the field, of keys gives for each record."""
     if not isinstance(key, str):
-        return key(record)
+        return list(map(key, records))
+    if set(map(type, records)) == {dict}:
+        return list(map(itemgetter(key), records))
+    return [_field_of(key, record) for record in records]
+
+
+def _field_of(key: str, record: Any) -> Any:
     return record[key] if hasattr(record, "keys") or hasattr(record, "__fields__") else getattr(record, key)
+
+
+def _as_keys(found: list[Any]) -> list[bytes | None]:
+    if set(map(type, found)) == {str}:
+        return list(map(str.encode, found))
+    return list(map(_as_key, found))
 
 
 def _as_key(value: Any) -> bytes | None:

@@ -22,9 +22,9 @@ import uuid
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple
 
-from tailrace.api.connectors import Reader, Source
+from tailrace.api.connectors import Reader, Source, SourceContext, SourceLag, SplitReader
 from tailrace.connectors.postgres import pgoutput
-from tailrace.connectors.postgres.fetching import Fetching, with_patience
+from tailrace.connectors.postgres.fetching import Fetching, FetchingReader, with_patience
 from tailrace.connectors.postgres.replicated import (
     ReplicatedTable,
     RowLoaders,
@@ -39,6 +39,8 @@ from tailrace.errors import ConfigError
 
 CHUNK = 2_000
 """Number of changes that are handed to the reader at once."""
+WAIT = 0.05
+"""Seconds that the thread waits for the next change at a time."""
 REPORT_EVERY = 5.0
 """Seconds between two reports to the server, which ends a connection that is silent."""
 _EPOCH = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
@@ -133,6 +135,9 @@ class PostgresChanges(Source):
         with self.refusing_all("tables="), self.server.checking(f"tables {self.tables!r} (tables=)") as connection:
             describe_tables(connection, self.tables)
             check_publication(connection, self.publication, self.tables)
+        slot = f"slot {self.slot!r} (slot=)"
+        with self.refusing_all(slot), self.server.checking(slot) as connection:
+            check_slot(connection, self.slot, None)
         with (
             self.server.checking("a connection for replication (dsn=)"),
             contextlib.closing(self.replication()) as connection,
@@ -158,6 +163,9 @@ class PostgresChanges(Source):
     def reader(self, split: str, position: LogPosition | None = None) -> Reader:
         return _ChangesReader(self, position)
 
+    def split_reader(self, ctx: SourceContext) -> SplitReader:
+        return FetchingReader(lambda split, position: _ChangesReader(self, position))
+
 
 class _Chunk(NamedTuple):
     changes: list[Change]
@@ -177,17 +185,29 @@ class _ChangesReader(Fetching):
         self._confirmed = 0
         self._reported = threading.Event()
         self._stream: _Stream | None = None
+        self._newest: dt.datetime | None = None
+        """The commit of the newest change that was given."""
 
     @property
     def position(self) -> LogPosition | None:
         return self._at
 
     def take(self, chunk: Any, start: int, stop: int) -> Any:
-        self._at = chunk.positions[stop - 1]
+        self._at, self._newest = chunk.positions[stop - 1], chunk.changes[stop - 1].time
         return chunk.changes[start:stop]
 
     def pass_by(self, chunk: Any) -> None:
         self._at = chunk.positions[-1]
+
+    def lag(self, now: float) -> SourceLag | None:
+        """The time since the commit of the newest change that was given, while the server has written more of its log than
+        the reader has gone through. How many changes that is only the server's decoding would tell."""
+        stream, at = self._stream, self._at
+        if stream is None or at is None or at.reading:
+            return None
+        if at.lsn >= stream.ahead and not at.given:
+            return SourceLag(seconds=0.0)
+        return None if self._newest is None else SourceLag(seconds=max(0.0, now - self._newest.timestamp()))
 
     def completed(self, position: LogPosition | None) -> None:
         """Confirms that the server need not keep its log up to a position."""
@@ -299,7 +319,7 @@ class _ChangesReader(Fetching):
         now = at
         """Position behind all messages so far."""
         while not self._wait(0):
-            message = stream.next()
+            message = stream.next(0.0 if changes else WAIT)
             if message is None:
                 if changes:
                     yield self._give_chunk(changes, positions)
@@ -426,7 +446,7 @@ class _Stream:
         self.confirmed = 0
         self.idle_at = 0
         """The place up to which the server has sent all, as its messages without changes give it."""
-        self._received = start
+        self._received = self.ahead = start
         self._report_at = 0.0
         self._requested = False
 
@@ -435,12 +455,12 @@ class _Stream:
         """True if the server waits for a report."""
         return self._requested or time.monotonic() >= self._report_at
 
-    def next(self) -> pgoutput.Message | None:
-        """The next message; None where there is none for a moment."""
+    def next(self, wait: float) -> pgoutput.Message | None:
+        """The next message; None where there is none for so many seconds."""
         while True:
             size, data = self._raw.get_copy_data(1)
             if size == 0:
-                if not select.select([self._raw.socket], [], [], 0.05)[0]:
+                if not select.select([self._raw.socket], [], [], wait)[0]:
                     return None
                 self._raw.consume_input()
                 continue
@@ -451,9 +471,11 @@ class _Stream:
             message = bytes(data)
             if message[:1] == b"k":
                 self.idle_at, _, reply = struct.unpack_from(">QQB", message, 1)
+                self.ahead = max(self.ahead, self.idle_at)
                 self._requested = self._requested or bool(reply)
                 return None
             self._received = max(self._received, struct.unpack_from(">Q", message, 9)[0])
+            self.ahead = max(self.ahead, self._received)
             found = pgoutput.read_message(message[25:])
             if found is not None:
                 return found

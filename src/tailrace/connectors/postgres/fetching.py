@@ -6,10 +6,10 @@ import contextlib
 import queue
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
-from tailrace.api.connectors import NOTHING_YET, Reader
+from tailrace.api.connectors import NOTHING_YET, AssignedSplit, Reader, SourceLag, SplitReader
 from tailrace.connectors.postgres.server import passing_errors
 from tailrace.log import log
 
@@ -17,6 +17,8 @@ WAIT = 0.002
 """Seconds that a read waits for its thread: a replay repeats reads at once, and gives up where they stay empty."""
 PATIENCE = 60.0
 """Seconds for which a server may be away before a reader fails."""
+FALLBACK = 1.0
+"""Seconds until a reader without records is read again, if nothing wakes it."""
 _END = object()
 
 
@@ -25,6 +27,8 @@ class Fetching(Reader):
     moment. The generator gets a function that waits for some seconds, less if the reader is closed meanwhile."""
 
     def __init__(self) -> None:
+        self.wake: Callable[[], object] = lambda: None
+        """A callback, in the thread: something has come."""
         self._ready: queue.Queue[Any] = queue.Queue(2)
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
@@ -84,12 +88,60 @@ class Fetching(Reader):
         while not self._stop.is_set():
             with contextlib.suppress(queue.Full):
                 self._ready.put(found, timeout=0.5)
+                self.wake()
                 return True
             self.beat()
         return False
 
     def close(self) -> None:
         self._stop.set()
+
+
+class FetchingReader(SplitReader):
+    """A reader of splits that have a `Fetching` each, made by `open_split(split, position)`, whose threads wake the task."""
+
+    def __init__(self, open_split: Callable[[Any, Any], Fetching]) -> None:
+        self._open = open_split
+        self._readers: dict[int, Fetching] = {}
+        self._paused: frozenset[int] = frozenset()
+
+    def assign(self, splits: Sequence[AssignedSplit]) -> None:
+        for number, split, position in splits:
+            reader = self._readers[number] = self._open(split, position)
+            reader.wake = lambda: self.wake()
+
+    def revoke(self, splits: Sequence[int]) -> None:
+        for number in splits:
+            self._readers.pop(number).close()
+
+    def pause(self, splits: Collection[int]) -> None:
+        self._paused = frozenset(splits)
+
+    def read(self, limit: int, now: float) -> Iterator[tuple[int, Any]]:
+        for number, reader in list(self._readers.items()):
+            if number not in self._paused and limit > 0:
+                found = reader.read(limit, now)
+                limit -= len(found or ())
+                yield number, found
+
+    def position(self, split: int) -> Any:
+        return self._readers[split].position
+
+    def next_at(self, now: float) -> float:
+        return now + FALLBACK
+
+    def completed(self, positions: Mapping[int, Any]) -> None:
+        for number, position in positions.items():
+            if (reader := self._readers.get(number)) is not None:
+                reader.completed(position)
+
+    def lag(self, now: float) -> Mapping[int, SourceLag]:
+        found = {number: reader.lag(now) for number, reader in self._readers.items()}
+        return {number: lag for number, lag in found.items() if lag is not None}
+
+    def close(self) -> None:
+        for reader in self._readers.values():
+            reader.close()
 
 
 def with_patience(

@@ -1,0 +1,22 @@
+"""The figures of Kafka are of work that was done."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks import kafka
+
+pytestmark = pytest.mark.servers
+
+
+@pytest.mark.parametrize("work", ["read", "write"])
+@pytest.mark.parametrize("system", ["client", "columns"])
+def test_each_system_reads_and_writes_all_records(work: str, system: str) -> None:
+    figures = kafka.run(kafka.KafkaSpec(work, system, records=2_500))
+    assert figures["records_per_second"] > 0 and figures["cpu_us_per_record"] > 0
+
+
+def test_a_job_whose_output_lacks_records_gives_no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(kafka.JOBS, "client", lambda spec, url, topic, out: kafka.fill(url, out, spec.records))
+    with pytest.raises(SystemExit, match="client: the topic has not what it must have"):
+        kafka.run(kafka.KafkaSpec("map", "client", records=2_000))
