@@ -9,6 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.api.checks import check_names, check_selector
+from tailrace.api.sql.dataframe import is_spark_column as is_spark_column
+from tailrace.api.sql.dataframe import tree_of
+from tailrace.api.sql.translation import Translation, check_condition, result
+from tailrace.api.sql.tree import NotTranslated
 from tailrace.elements.columns.expressions import Formula
 from tailrace.errors import GraphError, TypeMismatch
 from tailrace.graph.declared import declared_before
@@ -29,6 +33,7 @@ def selection(
             f"{{'name': expression}}"
         )
     pairs = [pair for one in columns for pair in _pairs(one, verb, keeps)] + list(named.items())
+    pairs = [(column, _of_spark(stream, given, f"{verb}: column {column!r}")) for column, given in pairs]
     if not pairs:
         raise GraphError(f"{verb}: give at least one column")
     check_names(tuple(name for name, _ in pairs), verb, f"{verb.split()[0]}(other=...)")
@@ -40,6 +45,7 @@ def selection(
 def condition(stream: Stream, given: Any, verb: str) -> FilterColumns:
     """The operator of a `filter` on a stream in columns. Raises `GraphError` or `TypeMismatch`."""
     _check_form(stream, verb, "a function")
+    given = _of_spark(stream, given, verb, condition=True)
     kind = _check(stream, given, verb)
     if kind is not None and not (pa.types.is_boolean(kind) or pa.types.is_null(kind)):
         raise GraphError(f"{verb}: {no_condition(given, kind)}")
@@ -83,7 +89,32 @@ def check_alike(stream: Stream, other: Stream, verb: str) -> None:
             )
 
 
+def _of_spark(stream: Stream, given: Any, verb: str, *, condition: bool = False) -> Any:
+    """The expression, or the name of a column, for a Column of PySpark; anything else as it is."""
+    if not is_spark_column(given):
+        return given
+    schema = declared_schema(stream)
+    if schema is None:
+        raise TypeMismatch(
+            f"{verb}: the types of the columns are not known here, and Spark's results depend on them; call "
+            f"to_columns(schema) before"
+        )
+    try:
+        tree = tree_of(given)[1]
+        return check_condition(tree, schema) if condition else result(tree, Translation(schema))
+    except NotTranslated as error:
+        raise GraphError(f"{verb}: {error}") from None
+
+
 def _pairs(given: Any, verb: str, keeps: bool) -> list[tuple[str, Any]]:
+    if is_spark_column(given) and not keeps:
+        try:
+            name = tree_of(given)[0]
+        except NotTranslated as error:
+            raise GraphError(f"{verb}: {error}") from None
+        if name is None:
+            raise GraphError(f"{verb}: give {given} a name: (...).alias('total'), or {verb.split()[0]}(total=...)")
+        return [(name, given)]
     if isinstance(given, Mapping):
         if not all(isinstance(name, str) and name for name in given):
             raise GraphError(f"{verb}: the names of columns must be non-empty strings, not {list(given)!r}")

@@ -31,7 +31,7 @@ from tailrace.api.checks import (
     named_aggregates,
     title_of,
 )
-from tailrace.api.columnwise import check_alike, condition, selection
+from tailrace.api.columnwise import check_alike, condition, is_spark_column, selection
 from tailrace.api.connected import broadcast_process, co_process
 from tailrace.api.connectors import Sink
 from tailrace.api.failing import FAIL, HasKey, OnError, Retry, aside_of, check_on_error
@@ -114,10 +114,10 @@ class DataStream(LoopStream):
         return self._as_rows()._add(ops.Map(f), "map", options)
 
     def filter(self, f: Callable[[Any], Any] | FilterFunction | pc.Expression | str, **options: Any) -> DataStream:
-        """The stream of the records for which `f` is true. In columns `f` may be an expression of `pyarrow.compute`, or the
-        name of a column; a record for which it is null is not kept. Raises `GraphError` for anything else, and
-        `TypeMismatch` for an expression on a stream in rows."""
-        if isinstance(f, pc.Expression) or (isinstance(f, str) and self.form == "columns"):
+        """The stream of the records for which `f` is true. In columns `f` may be an expression of `pyarrow.compute`, a
+        Column of PySpark (`F.col("x") > 3`) or the name of a column; a record for which it is null is not kept. Raises
+        `GraphError` for anything else, and `TypeMismatch` for an expression on a stream in rows."""
+        if isinstance(f, pc.Expression) or is_spark_column(f) or (isinstance(f, str) and self.form == "columns"):
             operator = condition(self, f, title_of("filter", options))
             return self._add(operator, "filter", options, form="columns", columns=self.columns)
         check_callable(f, 1, title_of("filter", options), FilterFunction)
@@ -140,9 +140,9 @@ class DataStream(LoopStream):
         **named: Any,
     ) -> DataStream:
         """A stream in columns with these columns, in this order. A column of this stream is given by name, a new one as an
-        expression of `pyarrow.compute`: `select("id", total=pc.field("x") + pc.field("y"))`, or in a dictionary by name.
-        Raises `GraphError` for an unknown column or an expression that cannot be computed, and `TypeMismatch` for a stream
-        in rows."""
+        expression of `pyarrow.compute`, `select("id", total=pc.field("x") + pc.field("y"))`, or in a dictionary by name, or
+        as a Column of PySpark. Raises `GraphError` for an unknown column or an expression that cannot be computed, and
+        `TypeMismatch` for a stream in rows."""
         options = {"uid": uid, "name": name, "parallelism": parallelism, "on_error": on_error}
         operator = selection(self, columns, named, title_of("select", options), name, keeps=False)
         names = tuple(column for column, _ in operator.columns)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from decimal import Decimal
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from tailrace.api.sql.tree import Cast, Constant, FieldName, FunctionCall, NotTranslated, Tree
+from tailrace.api.sql.typed import number
 from tailrace.errors import ConfigError
 
 STREAM = "stream"
@@ -272,7 +272,7 @@ class _Reader:
 
     def _literal(self, node: Any, at: str) -> Tree:
         if not node.is_string:
-            return _number(node.this, at)
+            return number(node.this, at)
         start, end = node.meta.get("start"), node.meta.get("end")
         if start is None or end is None:
             raise NotTranslated("this text is not translated", at)
@@ -294,7 +294,7 @@ class _Reader:
         self.only(node, "this")
         kind = type(node.this).__name__
         if kind == "Literal" and not node.this.is_string:
-            return _number(f"-{node.this.this}", at)
+            return number(f"-{node.this.this}", at)
         if kind == "TryCast" and self._is_suffixed(node.this):
             return self._number_with_letter(node.this, at, "-")
         return FunctionCall(at, "negative", (self.tree(node.this, _LEVEL["Neg"]),))
@@ -388,7 +388,7 @@ class _Reader:
         """A number with the letter of its type: 1L, 2.5D, 2.5BD."""
         kind, digits = self._type(node.args["to"], at), sign + node.this.this
         if pa.types.is_decimal(kind):
-            return _number(digits, at, exact=True)
+            return number(digits, at, exact=True)
         if pa.types.is_float32(kind):
             raise NotTranslated(f"the number {digits}F is not translated", at, "use cast(x as float)")
         value: Any = float(digits) if pa.types.is_floating(kind) else _whole(digits, kind, at)
@@ -447,21 +447,3 @@ def _whole(digits: str, kind: pa.DataType, at: str) -> int:
     if not -half <= value < half:
         raise NotTranslated(f"{digits} is out of range", at)
     return value
-
-
-def _number(digits: str, at: str, *, exact: bool = False) -> Constant:
-    """A number with the type that Spark gives it."""
-    if re.fullmatch(r"-?[0-9]+", digits) and not exact:
-        value = int(digits)
-        for kind in (pa.int32(), pa.int64()):
-            if -(1 << (kind.bit_width - 1)) <= value < 1 << (kind.bit_width - 1):
-                return Constant(at, value, kind)
-    if "e" in digits.lower() and not exact:
-        return Constant(at, float(digits), pa.float64())
-    number = Decimal(digits)
-    exponent = number.as_tuple().exponent
-    scale = max(0, -int(exponent))
-    precision = max(len(number.as_tuple().digits), scale, 1)
-    if precision > 38:
-        raise NotTranslated(f"{digits} has too many digits for a decimal", at)
-    return Constant(at, number, pa.decimal128(precision, scale))

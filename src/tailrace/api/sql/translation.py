@@ -12,7 +12,8 @@ import pyarrow.types as t
 from tailrace.api.sql.dates import typed_literal
 from tailrace.api.sql.functions import ALIASES, FUNCTIONS, INSTEAD, LAZY, REWRITTEN, condition
 from tailrace.api.sql.tree import Cast, Constant, FieldName, FunctionCall, NotTranslated, Tree
-from tailrace.api.sql.typed import BOOLEAN, Typed, column, common, constant, convert, is_known
+from tailrace.api.sql.typed import BOOLEAN, Typed, column, common, constant, convert, is_known, name_of
+from tailrace.elements.columns.expressions import Formula
 
 Mask = Any
 """An expression that is true for the records for which a part of an expression is computed, and never null; None for all."""
@@ -186,3 +187,30 @@ class Translation:
             if function is not None and function.fails:
                 return True
         return any(map(self._may_fail, tree.parts()))
+
+
+def check_condition(tree: Tree, schema: pa.Schema) -> Any:
+    """The expression of a condition. Raises `NotTranslated`."""
+    found = Translation(schema).translate(tree)
+    return _check_type(Typed(condition(found, "a condition", tree.at), pa.bool_()), schema, tree.at)
+
+
+def result(tree: Tree, translation: Translation) -> Any:
+    """The expression of a result, or the name of the column that it is. Raises `NotTranslated`."""
+    if isinstance(tree, FieldName) and len(tree.path) == 1 and (name := translation.name_of(tree)) is not None:
+        return name
+    found = translation.translate(tree)
+    if t.is_null(found.kind):
+        raise NotTranslated("a result that is always null has no type", tree.at, "give it one: cast(null as int)")
+    return _check_type(found, translation.schema, tree.at)
+
+
+def _check_type(found: Typed, schema: pa.Schema, at: str) -> Any:
+    """The expression of a value. Raises `NotTranslated` unless Arrow gives the type that Spark gives."""
+    try:
+        kind = Formula(found.expr).type_in(schema)
+    except (ValueError, TypeError, pa.ArrowException) as error:
+        raise NotTranslated(f"Arrow cannot compute this: {error}", at) from None
+    if kind != found.kind:
+        raise NotTranslated(f"Arrow gives {kind} where Spark gives {name_of(found.kind)}", at)
+    return found.expr

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as t
 
-from tailrace.api.sql.tree import NotTranslated
+from tailrace.api.sql.tree import Constant, NotTranslated
 from tailrace.elements.columns.expressions import require
 
 BOOLEAN, STRING, DATE, SPAN = pa.bool_(), pa.string(), pa.date32(), pa.duration("us")
@@ -141,6 +143,44 @@ def _common_of_two(found: pa.DataType, value: Typed, what: str, at: str) -> pa.D
             "give both one type before, by to_columns or map_batches",
         )  # fmt: skip
     raise NotTranslated(f"{what} of {name_of(found)} and {name_of(kind)} is not translated", at, "cast one of them")
+
+
+# Constants and types by name.
+
+
+def number(digits: str, at: str, *, exact: bool = False) -> Constant:
+    """A number with the type that Spark gives it."""
+    if re.fullmatch(r"-?[0-9]+", digits) and not exact:
+        value = int(digits)
+        for kind in (pa.int32(), pa.int64()):
+            if -(1 << (kind.bit_width - 1)) <= value < 1 << (kind.bit_width - 1):
+                return Constant(at, value, kind)
+    if "e" in digits.lower() and not exact:
+        return Constant(at, float(digits), pa.float64())
+    number = Decimal(digits)
+    exponent = number.as_tuple().exponent
+    scale = max(0, -int(exponent))
+    precision = max(len(number.as_tuple().digits), scale, 1)
+    if precision > 38:
+        raise NotTranslated(f"{digits} has too many digits for a decimal", at)
+    return Constant(at, number, pa.decimal128(precision, scale))
+
+
+_NAMED = {
+    **{name: kind for kind, name in _NAMES.items() if name not in ("void", "interval")},
+    "byte": pa.int8(), "short": pa.int16(), "integer": INT, "long": LONG, "real": FLOAT, "timestamp_ltz": INSTANT,
+}  # fmt: skip
+_DECIMAL = re.compile(r"(?:decimal|dec|numeric)(?:\(([0-9]+)(?:,([0-9]+))?\))?")
+
+
+def type_named(text: str) -> pa.DataType | None:
+    """The type of this name in Spark's SQL; None for one that has no functions here."""
+    text = text.lower().replace(" ", "")
+    found = _DECIMAL.fullmatch(text)
+    if found is None:
+        return _NAMED.get(text)
+    precision, scale = int(found[1] or 10), int(found[2] or 0)
+    return pa.decimal128(precision, scale) if 1 <= precision <= 38 and scale <= precision else None
 
 
 # Casts.

@@ -5,16 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.types as t
 
 from tailrace.api.checks import check_names, title_of
 from tailrace.api.columnwise import declared_schema
-from tailrace.api.sql.functions import condition
 from tailrace.api.sql.reader import SelectItem, SqlQuery, read
-from tailrace.api.sql.translation import Translation
-from tailrace.api.sql.tree import FieldName, NotTranslated, Tree
-from tailrace.api.sql.typed import Typed, name_of
-from tailrace.elements.columns.expressions import Formula
+from tailrace.api.sql.translation import Translation, check_condition, result
+from tailrace.api.sql.tree import NotTranslated, Tree
 from tailrace.errors import GraphError, TypeMismatch
 from tailrace.graph import operators as ops
 
@@ -67,12 +63,6 @@ def _part_options(options: dict[str, Any]) -> dict[str, Any]:
     return {**options, **own}
 
 
-def check_condition(tree: Tree, schema: pa.Schema) -> Any:
-    """The expression of a condition. Raises `NotTranslated`."""
-    found = Translation(schema).translate(tree)
-    return _check_type(Typed(condition(found, "a condition", tree.at), pa.bool_()), schema, tree.at)
-
-
 def select_columns(query: SqlQuery, schema: pa.Schema) -> tuple[tuple[str, Any], ...]:
     """The columns of a query: names, each with a column of the schema or an expression. Raises `NotTranslated`."""
     pairs: list[tuple[str, Any]] = []
@@ -86,27 +76,6 @@ def select_columns(query: SqlQuery, schema: pa.Schema) -> tuple[tuple[str, Any],
         pairs.append((item.name, result(item.tree, Translation(schema, others))))
         others.setdefault(item.name.lower(), item.tree)
     return tuple(pairs)
-
-
-def result(tree: Tree, translation: Translation) -> Any:
-    """The expression of a result, or the name of the column that it is. Raises `NotTranslated`."""
-    if isinstance(tree, FieldName) and len(tree.path) == 1 and (name := translation.name_of(tree)) is not None:
-        return name
-    found = translation.translate(tree)
-    if t.is_null(found.kind):
-        raise NotTranslated("a result that is always null has no type", tree.at, "give it one: cast(null as int)")
-    return _check_type(found, translation.schema, tree.at)
-
-
-def _check_type(found: Typed, schema: pa.Schema, at: str) -> Any:
-    """The expression of a value. Raises `NotTranslated` unless Arrow gives the type that Spark gives."""
-    try:
-        kind = Formula(found.expr).type_in(schema)
-    except (ValueError, TypeError, pa.ArrowException) as error:
-        raise NotTranslated(f"Arrow cannot compute this: {error}", at) from None
-    if kind != found.kind:
-        raise NotTranslated(f"Arrow gives {kind} where Spark gives {name_of(found.kind)}", at)
-    return found.expr
 
 
 def _star(item: SelectItem, schema: pa.Schema) -> list[str]:
