@@ -112,7 +112,8 @@ class Context(Protocol):
 
     @property
     def metrics(self) -> Any:
-        """Counters and gauges of this operator: `ctx.metrics.inc("name", 1)`, `ctx.metrics.set("name", 2.5)`."""
+        """Counters, gauges and histograms of this operator: `ctx.metrics.inc("name", 1)`, `ctx.metrics.set("name", 2.5)`,
+        `ctx.metrics.observe("name", seconds)`."""
         ...
 
 

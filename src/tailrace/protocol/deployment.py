@@ -95,6 +95,12 @@ PHASES = ("triggered", "aligning", "encoding", "writing")
 not all encoded; the storage has not made its file durable."""
 
 
+BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 1000.0)
+"""The upper ends of the buckets of a histogram of user code; one more bucket is behind the last."""
+BUCKET, SUM = ".bucket.", ".sum"
+"""The parts between the name of a histogram and the number of a bucket, and behind its name, in names of counters."""
+
+
 class SubtaskReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """Figures of one subtask since its start. Times are int64 microseconds."""
 
@@ -113,6 +119,8 @@ class SubtaskReport(msgspec.Struct, frozen=True, omit_defaults=True):
     blocked: bool = False
     finished: bool = False
     metrics: dict[str, float] = {}
+    gauges: list[str] = []
+    """The names of `metrics` that are gauges; the others only grow."""
     waits_for: str = ""
     """The reason why its last step did nothing (`task.subtask.idleness.Reason`); empty where the step did something."""
     unsent_bytes: int = 0

@@ -27,6 +27,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from tailrace.passwords import hide_passwords
 from tailrace.ui.guard import HEADERS, Guard
 from tailrace.ui.jobs import SECONDS, Jobs, NotAnswered, WatchedJob
+from tailrace.ui.metrics import CONTENT_TYPE, exposition
 from tailrace.ui.openapi import openapi
 
 T = TypeVar("T")
@@ -57,6 +58,7 @@ def app_of(jobs: Jobs, guard: Guard) -> Starlette:
         Route("/api/jobs/{job}", page.snapshot),
         Route("/api/jobs/{job}/events", page.events),
         Route("/api/jobs/{job}/{order}", page.order, methods=["POST"]),
+        Route("/metrics", page.metrics),
         Mount("/static", StaticFiles(directory=STATIC)),
     ]
     guarding = Middleware(_Guarding, guard=guard)
@@ -152,6 +154,10 @@ class _Page:
         wish, seconds = chosen
         answer = await _call(partial(job.request, wish, seconds))
         return JSONResponse(answer, 409 if "error" in answer else 200, headers=_FRESH)
+
+    async def metrics(self, request: Request) -> Response:
+        text = await to_thread.run_sync(exposition, self._jobs)
+        return Response(text, media_type=CONTENT_TYPE, headers=_FRESH)
 
     async def _all(self) -> list[dict[str, Any]]:
         """The reports of the jobs on themselves."""

@@ -22,7 +22,7 @@ from tailrace.graph.explain import loops_of
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Head, Sink, Source
 from tailrace.graph.plan import Plan, Vertex
-from tailrace.protocol.deployment import InputTime, SubtaskReport
+from tailrace.protocol.deployment import BUCKET, BUCKETS, SUM, InputTime, SubtaskReport
 
 HELD_UP = frozenset({"no credit", "encoding", "held"})
 """The reasons (`SubtaskReport.waits_for`) with which a subtask does not go on although it has input: an operator behind it
@@ -286,10 +286,32 @@ def _skew(reports: Sequence[SubtaskReport], amount: Callable[[SubtaskReport], in
 
 
 def _metrics(reports: Iterable[SubtaskReport], operator: str) -> dict[str, Metric]:
-    """The counters and gauges of an operator, over its subtasks."""
+    """The counters, gauges and histograms of an operator, over its subtasks."""
     values: dict[str, list[float]] = {}
+    gauges: set[str] = set()
     for one in reports:
+        gauges |= set(one.gauges)
         for name, value in one.metrics.items():
             if name.startswith(f"{operator}."):
                 values.setdefault(name[len(operator) + 1 :], []).append(value)
-    return {name: Metric(sum(found), min(found), max(found)) for name, found in sorted(values.items())}
+    found = {}
+    for name, each in sorted(values.items()):
+        kind = "gauge" if f"{operator}.{name}" in gauges else "counter"
+        found[name] = Metric(sum(each), min(each), max(each), kind)
+    return _with_histograms(found)
+
+
+def _with_histograms(metrics: dict[str, Metric]) -> dict[str, Metric]:
+    """The metrics with one for each histogram, in place of the counters of its buckets and of its sum."""
+    buckets: dict[str, list[int]] = {}
+    found = {}
+    for name, metric in metrics.items():
+        histogram, between, number = name.rpartition(BUCKET)
+        if between:
+            buckets.setdefault(histogram, [0] * (len(BUCKETS) + 1))[int(number)] = int(metric.total)
+        else:
+            found[name] = metric
+    for name, counts in buckets.items():
+        total = found.pop(f"{name}{SUM}")
+        found[name] = Metric(total.total, total.least, total.most, "histogram", counts)
+    return found

@@ -37,8 +37,10 @@ class Metric(msgspec.Struct, frozen=True):
     total: float
     least: float
     most: float
-    kind: str | None = None
-    """ "counter", "gauge" or "histogram"."""
+    kind: str = "counter"
+    """The kind: "counter", "gauge" or "histogram"."""
+    buckets: list[int] | None = None
+    """For a histogram, the number of values in each bucket; `total` is the sum of all values then."""
 
 
 class HeavyKey(msgspec.Struct, frozen=True):

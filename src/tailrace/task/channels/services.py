@@ -4,6 +4,7 @@ so a replay or a simulation can stand there instead."""
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from tailrace.elements.spills import FrameSpill
 from tailrace.graph.operators import Loop
 from tailrace.graph.scope import StreamScope
+from tailrace.protocol.deployment import BUCKET, BUCKETS, SUM
 from tailrace.state.backend import Backend
 from tailrace.task.channels.combining import Combiner
 from tailrace.task.channels.feedback import FeedbackQueue
@@ -174,7 +176,8 @@ class Services:
 
 @dataclass
 class Metrics:
-    """Counters and gauges of one operator in one subtask, users' own ones included."""
+    """Counters, gauges and histograms of one operator in one subtask, users' own ones included. A histogram is a counter
+    for each bucket, and one for the sum."""
 
     counters: dict[str, float] = field(default_factory=dict)
     gauges: dict[str, float] = field(default_factory=dict)
@@ -186,3 +189,11 @@ class Metrics:
     def set(self, name: str, value: float) -> None:
         """Sets a gauge. Raises `TypeError` or `ValueError` for what is no number."""
         self.gauges[name] = float(value)
+
+    def observe(self, name: str, value: float) -> None:
+        """Adds a value to a histogram, such as seconds. Raises `TypeError` or `ValueError` for what is no number."""
+        number = float(value)
+        if number != number:
+            raise ValueError(f"{name}: NaN is in no bucket of a histogram")
+        self.inc(f"{name}{BUCKET}{bisect_left(BUCKETS, number)}")
+        self.inc(f"{name}{SUM}", number)

@@ -227,12 +227,14 @@ class Slice:
 
     def _report(self, task: Task, busy: int) -> SubtaskReport:
         metrics: dict[str, float] = {}
+        gauges: list[str] = []
         if task.loop.head is not None:
             metrics |= task.loop.head.figures()
         for operator in task.chain.operators:
             for ctx in operator.contexts():
                 for name, value in (*ctx.metrics.counters.items(), *ctx.metrics.gauges.items()):
                     metrics[f"{ctx.name}.{name}"] = value
+                gauges += [f"{ctx.name}.{name}" for name in ctx.metrics.gauges]
         return SubtaskReport(
             vertex=task.vertex.id,
             subtask=self.slot,
@@ -249,6 +251,7 @@ class Slice:
             blocked=bool(task.outbox.blocked),
             finished=task.finished,
             metrics=metrics,
+            gauges=gauges,
             waits_for="" if task.idle is None else task.idle.reason.value,
             inputs=task.gate.input_times(),
         )
