@@ -180,10 +180,9 @@ class Environment:
             raise GraphError(f"from_dataframe: expected a Spark DataFrame, got {got}{hint}")
         if getattr(df, "isStreaming", False):
             raise GraphError(
-                "from_dataframe: this DataFrame is a streaming one, without an end, and a stream takes the rows of a "
-                "DataFrame once, before it starts; read what is there now (spark.read instead of spark.readStream), have "
-                "the files followed that a streaming query writes (tr.sources.TextFiles(path, follow=True)), or write a "
-                "tr.Source for the system that the records come from"
+                "from_dataframe: this DataFrame is a streaming one, and from_dataframe takes the rows of a DataFrame once, "
+                "before the job starts; use env.from_streaming(df), or read what is there now (spark.read instead of "
+                "spark.readStream)"
             )
         return self._source(launcher().dataframe_source(df, form), "from_dataframe", options)
 
@@ -220,6 +219,43 @@ class Environment:
         reading = {"follow": follow, "until": until, "every": every}
         made = launcher().data_source(self._spark, source, options, schema, form, reading)
         return self._source(made, f"from_data_source: {made.name}", settings)
+
+    def from_streaming(
+        self,
+        df: Any,
+        form: Form = "rows",
+        *,
+        trigger: Duration | None = None,
+        output_mode: str = "append",
+        watermark: bool = True,
+        **options: Any,
+    ) -> DataStream:
+        """A stream of a streaming DataFrame of Spark: rows with names, or record batches with `form="columns"`. The job
+        starts the query, reads each of its batches once, and stops it.
+
+        - `trigger`: the time from one batch to the next (seconds, a `timedelta` or a text); None: the next batch begins when
+          the last one is done. "available-now": the query ends behind what is there, and so does the stream.
+        - `output_mode`: "append", or "update" for a query that aggregates.
+        - `watermark`: a column that has a watermark (`df.withWatermark`) gives the stream its timestamps and watermarks,
+          with that delay; False leaves that out.
+        - `options` are `uid`, `name` and `parallelism`.
+
+        Raises `GraphError` for anything else than a streaming DataFrame, for columns that are not carried without loss, and
+        for a watermark that cannot be taken over."""
+        if form not in ("rows", "columns"):
+            raise GraphError(f"from_streaming: form must be 'rows' or 'columns', not {form!r}")
+        source = launcher().streaming_source(df, form, trigger, output_mode, watermark)
+        stream = self._source(source, "from_streaming", options)
+        if source.event_column is None:
+            return stream
+        uid = options.get("uid")
+        width: dict[str, Any] = {"parallelism": options.get("parallelism")}
+        timed = stream.assign_timestamps(
+            source.event_column, source.delay, name="watermark", uid=uid and f"{uid}-watermark", **width
+        )
+        plain = timed.filter(source.is_data, name="without marks", **width)
+        plain = plain.to_columns(source.fields, name="columns", **width)
+        return plain if form == "columns" else plain.to_rows(name="rows", **width)
 
     def from_source(self, source: Source, **options: Any) -> DataStream:
         """A stream of any source: one of `tr.sources` or your own `tr.Source`. `options` are `uid`, `name`, `parallelism`,

@@ -76,7 +76,7 @@ VERBS: dict[str, str] = {
         ("first", "head"), "has no end of its own; give its source one, as count= of a tr.sources.Generator"
     ),
     **dict.fromkeys(("to_df", "as_dataframe"), _VERB.format("to_dataframe(...)")),
-    **dict.fromkeys(("foreachBatch", "foreach_batch"), _VERB.format("map_batches(f), or a tr.Sink of your own,")),
+    **dict.fromkeys(("foreachBatch", "foreach_batch"), _VERB.format("sink_to(tr.sinks.ForeachBatch(f))")),
     **dict.fromkeys(("write_text", "writeAsText", "write_as_text"), _VERB.format("sink_to(tr.sinks.TextFiles(path))")),
     **dict.fromkeys(("with_timestamps", "watermark"), _VERB.format("assign_timestamps(...)")),
     "fold": _VERB.format("key_by(...).reduce(f), or key_by(...).aggregate(tr.AggregateFunction),"),
@@ -330,7 +330,7 @@ ENVIRONMENT: dict[str, str] = {
     "from_text_files": "use from_source(tr.sources.TextFiles(path))",
     "read_parquet": "use from_source(tr.sources.Parquet(path))",
     "read": "use from_source(source), or from_dataframe(spark.read...)",
-    "readStream": "use from_source(source)",
+    "readStream": "use from_streaming(spark.readStream...), or from_source(source)",
     "set_parallelism": "give it to tr.Environment(parallelism=...)",
     "setParallelism": "give it to tr.Environment(parallelism=...)",
     "set_max_parallelism": "give it to tr.Environment(max_parallelism=...)",

@@ -262,6 +262,11 @@ class Launcher(Protocol):
         Raises `GraphError` or `ConfigError`."""
         ...
 
+    def streaming_source(self, df: Any, form: str, trigger: Any, output_mode: str, watermark: bool) -> Any:
+        """A source that reads a streaming DataFrame. It has the column of its event time and the delay of its watermark, if
+        there is one."""
+        ...
+
     def table_reader(self, df: Any, verb: str) -> Any:
         """A function that reads the files of a Spark DataFrame anew, in a worker. Raises `GraphError` for a DataFrame that
         is more than files."""
@@ -273,6 +278,10 @@ class Launcher(Protocol):
 
     def streaming_sink(self, schema: Any) -> Any:
         """A sink whose output Spark reads while the job runs."""
+        ...
+
+    def foreach_sink(self, fn: Any, schema: Any) -> Any:
+        """A sink that calls a function with a Spark DataFrame behind each complete checkpoint."""
         ...
 
     def dump_job(self, spec: Any, *, stays: bool = False) -> bytes:

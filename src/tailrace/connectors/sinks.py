@@ -186,6 +186,17 @@ def DataFrame(schema: Any = None) -> Any:
     return launcher().dataframe_sink(schema)
 
 
+def ForeachBatch(fn: Callable[[Any, int], object], schema: Any = None) -> Any:
+    """A sink that calls `fn(df, number)` in the program, behind each complete checkpoint with records: `df` is a Spark
+    DataFrame of them, which `fn` writes wherever Spark can write. No call is made for a number whose call has returned. If
+    the program dies during a call, a start from the checkpoint makes it again, with the same number and records. An
+    exception of `fn` fails the job. `schema` is DDL text, a `StructType` or a `pyarrow.Schema`; a stream in columns does not
+    need it."""
+    from tailrace.api.launch import launcher
+
+    return launcher().foreach_sink(fn, schema)
+
+
 class Print(Sink):
     """A sink that prints each record on the worker's standard output, after `prefix`, and after the number of the subtask
     if there are several."""

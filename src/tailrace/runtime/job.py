@@ -169,6 +169,8 @@ class Job(JobHandle):
         self._leaving.seen = True
         if self._monitor.crash is not None:
             return JobFailed(f"job {self.name!r} failed inside tailrace:\n{self._monitor.crash}", job=self.name)
+        if self._monitor.failure is not None:
+            return JobFailed(f"job {self.name!r} failed: {self._monitor.failure}", job=self.name)
         cause = self._runner.view.cause
         return None if cause is None else cause.as_error(self.name)
 
@@ -195,6 +197,8 @@ class Job(JobHandle):
         figures = job_metrics(self._plan, view.reports, view.restarts, view.books)
         figures["busy_share"] = (self.last_progress or {}).get("tailrace", {}).get("busyShare", 0.0)
         figures["refused_connections"] = dict(view.refused)
+        if self._monitor.queries is not None:
+            figures["queries"] = self._monitor.queries.progress()
         return figures
 
     @property

@@ -184,6 +184,20 @@ def source_state(part: OperatorPart) -> SourceState | None:
         return None
 
 
+def splits_of(stored: StoredCheckpoint, uid: str) -> list[tuple[Any, Any]]:
+    """The splits that a source has left to read in a checkpoint, each with its position, or None for its beginning."""
+    parts = [part for index in stored.indexes.values() for part in index.operators if part.uid == uid]
+    states = [(part.subtask, part.parallelism, state) for part in parts if (state := source_state(part)) is not None]
+    known, held, ended = join_states(states)
+    left = [split for number, split in (known.splits if known is not None else ()) if number not in held | ended]
+    reads = [(one.split, one.position) for _, _, state in states for one in state.held]
+    with stored.reading(f"a split or position of source {uid!r}"):
+        return [
+            (load_described(split), None if at is None else load_described(at))
+            for split, at in [*reads, *((split, None) for split in left)]
+        ]
+
+
 def reading_within(stored: StoredCheckpoint, folders: Iterable[str]) -> set[str]:
     """The uids of the sources that have files left to read in one of these folders. Unpickles nothing."""
     within = [f"{folder.rstrip('/')}/".encode() for folder in folders if folder]

@@ -46,6 +46,38 @@ class JobEnd:
 News = JobView | Told | StorageWarning | WasPublished | JobEnd
 
 
+class FeedingQueries(Protocol):
+    """Streaming queries that feed a job and live as long as it."""
+
+    def progress(self) -> dict[str, Any]:
+        """The newest progress of each, by name."""
+        ...
+
+    def stop(self) -> None:
+        """Ends them."""
+        ...
+
+
+class OutputCalls(Protocol):
+    """Calls in this program for what a job has published, on which the job depends."""
+
+    def announce(self) -> None:
+        """Begins the calls for what was published since. Returns at once."""
+        ...
+
+    def finish(self) -> str | None:
+        """Waits for all calls, at the end of a job that has finished. Returns the reason why one of them has failed."""
+        ...
+
+    def stop(self) -> None:
+        """Ends the calls behind those that are under way. Returns at once."""
+        ...
+
+    def progress(self) -> dict[str, Any]:
+        """The newest call of each sink, by name."""
+        ...
+
+
 class JobMonitor:
     """The monitor of a job. The job's runner brings the news, and any thread reads."""
 
@@ -120,6 +152,12 @@ class ProgramMonitor(JobMonitor):
         self.listeners = listeners
         self._failure: str | None = None
         """The text of the job's failure, once it has failed."""
+        self.queries: FeedingQueries | None = None
+        """The streaming queries that feed the job, if there are any."""
+        self.calls: OutputCalls | None = None
+        """The calls that sinks make in this program, if there are any."""
+        self.failure: str | None = None
+        """The reason why the job has failed here, though its runner had finished it."""
 
     def open(self, runner: Runner) -> None:
         self.answers = Answers(self, runner)
@@ -132,6 +170,8 @@ class ProgramMonitor(JobMonitor):
                 self._see(news)
             case WasPublished():
                 self._announcer.announce()
+                if self.calls is not None:
+                    self.calls.announce()
             case JobEnd():
                 self._take_end(news)
             case WorkerPrinted():
@@ -145,14 +185,18 @@ class ProgramMonitor(JobMonitor):
     def close(self) -> None:
         if self.crash is not None or not self.status.final:
             self.status = JobStatus.FAILED
+        if self.calls is not None:
+            self.calls.stop()
         try:
             self._announcer.close(0.0)
             if self.answers is not None:
                 self.answers.end()
+            if self.queries is not None:
+                self.queries.stop()
             if self._door is not None:
                 self._door.close()
             if self.listeners is not None:
-                self.listeners.end(self.crash or self._failure)
+                self.listeners.end(self.crash or self.failure or self._failure)
         finally:
             super().close()
 
@@ -171,17 +215,24 @@ class ProgramMonitor(JobMonitor):
         if end.view.reports:
             self._report(end.view)
         self._announcer.close(ANNOUNCE_SECONDS if status is JobStatus.FINISHED else 0.0)
+        if self.calls is not None and status is JobStatus.FINISHED:
+            self.failure = self.calls.finish()
         if self._on_end is not None and end.kept is not None:
             with contextlib.suppress(Exception):  # tidying up changes nothing about how the job ended
                 self._on_end(status, end.kept)
-        self.status = status
+        self.status = status if self.failure is None else JobStatus.FAILED
         if self.progress:
-            self._show(status)
+            self._show(self.status)
 
     def _report(self, view: JobView) -> None:
-        self.progress.append(self._maker.make(view.slots, view.at, view.books, view.restarts, view.slices))
+        report = self._maker.make(view.slots, view.at, view.books, view.restarts, view.slices)
+        if self.queries is not None:
+            report["tailrace"]["queries"] = self.queries.progress()
+        if self.calls is not None:
+            report["tailrace"]["foreachBatch"] = self.calls.progress()
+        self.progress.append(report)
         if self.listeners is not None:
-            self.listeners.progress(self.progress[-1])
+            self.listeners.progress(report)
 
     def _show(self, status: JobStatus) -> None:
         if self._on_progress is not None:

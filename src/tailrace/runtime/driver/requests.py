@@ -40,7 +40,14 @@ class Stop:
     aim: Aim
 
 
-Wish = TakeCheckpoint | TakeSavepoint | Stop
+@dataclass(frozen=True)
+class FailJob:
+    """A wish of what the job depends on: it cannot go on, for this reason."""
+
+    reason: str
+
+
+Wish = TakeCheckpoint | TakeSavepoint | Stop | FailJob
 
 
 class Runner(Protocol):
@@ -69,6 +76,9 @@ def put(machine: Coordinator, wish: Wish, future: WishFuture, now: int) -> None:
             machine.savepoint(future, wish.target, now)
         case Stop():
             machine.stop(future, wish.aim, now)
+        case FailJob():
+            machine.fail(wish.reason, now)
+            future.set_result(None)
         case _:
             assert_never(wish)
 

@@ -65,7 +65,7 @@ class DataFrameSource(ArrowFiles):
         refer to the files (`durable`): that job has files of its own, which live as long as its checkpoints."""
         if self.materialised and not durable and not self.durable and self._is_in(place):
             return
-        _check_zone(self.df)
+        check_zone(self.df)
         place.make()
         try:
             rows = self._map_partitions(row_files.writer(place, self.df.columns, synced=durable), row_files.TOLD)
@@ -93,7 +93,7 @@ class DataFrameSource(ArrowFiles):
                 f"session that lives, or read a collection"
             )
         app.choose_interpreter()
-        _check_zone(self.df)
+        check_zone(self.df)
         sent = self._map_partitions(row_files.sender(self.df.columns), row_files.SENT)
         self.paths, self.options, self.materialised = [], None, False
         for at, row in enumerate(sent):
@@ -103,7 +103,7 @@ class DataFrameSource(ArrowFiles):
     def _map_partitions(self, work: Any, schema: str) -> list[Any]:
         """The rows that Spark tasks yield, each of which works on a partition of the DataFrame. `schema` is the schema of
         these rows."""
-        spark, plain = self.df.sparkSession, _plainly_named(self.df)
+        spark, plain = self.df.sparkSession, plainly_named(self.df)
         with application(spark).with_description("tailrace: reading a DataFrame"):
             return bringing(
                 spark, "from_dataframe", lambda parcel: plain.mapInArrow(with_tailrace(work, parcel), schema).collect()
@@ -124,7 +124,7 @@ class DataFrameSource(ArrowFiles):
         return {**self.__dict__, "df": None}  # a DataFrame stays in the driver
 
 
-def _check_zone(df: Any) -> None:
+def check_zone(df: Any) -> None:
     """Raises `ConfigError` where the DataFrame has timestamps and Python does not know the name of the session's time
     zone. Java knows more names than Python."""
     zone = df.sparkSession.conf.get("spark.sql.session.timeZone")
@@ -138,7 +138,7 @@ def _check_zone(df: Any) -> None:
             ) from None
 
 
-def _plainly_named(df: Any) -> Any:
+def plainly_named(df: Any) -> Any:
     """The rows of a DataFrame under names that `mapInArrow` can take (it cannot take a dot), and with at least one column:
     `mapInArrow` would yield nothing for rows without columns."""
     if not df.columns:
@@ -160,6 +160,14 @@ def _literal(path: str) -> str:
     """A local path as Spark takes it. Spark would read some characters as a pattern, and a path without a scheme as one of
     its default filesystem."""
     return "file://" + re.sub(r"([\[\]{}*?\\])", r"\\\1", path)
+
+
+def parquet_files(spark: Any, files: list[str], schema: Any, options: Mapping[str, Any] | None) -> Any:
+    """The rows of files that a result's writer has written, as a DataFrame with a `StructType`."""
+    if not is_local(files[0]):
+        return row_files.read(spark, files, schema, options)
+    # Read as written, whatever the session's settings: these would shift old dates, or guess types.
+    return spark.read.schema(schema).options(**_AS_WRITTEN).parquet(*map(_literal, files))
 
 
 def _columns(schema: pa.Schema) -> str:
@@ -206,7 +214,11 @@ class DataFrame(Result):
             check_names(self.schema, _WHO, case_sensitive=self.case_sensitive)
 
     def writer(self, ctx: SinkContext) -> SinkWriter:
-        return ResultWriter(self._writes_into(), ctx, self.schema, self.case_sensitive)
+        return self.writer_into(self._writes_into(), ctx)
+
+    def writer_into(self, place: SinkFolder, ctx: SinkContext) -> SinkWriter:
+        """A writer of files that Spark can read again, into some folder."""
+        return ResultWriter(place, ctx, self.schema, self.case_sensitive)
 
     def dataframe(self) -> Any:
         """The published records. Raises `GraphError` before the job has run, and where it ran without Spark."""
@@ -220,10 +232,7 @@ class DataFrame(Result):
         if self.brought:
             table = pa.concat_tables(map(pq.read_table, files))
             return spark.createDataFrame(table, schema) if schema.names else spark.range(table.num_rows).select()
-        if not is_local(files[0]):
-            return row_files.read(spark, files, schema, self._options)
-        # Read as written, whatever the session's settings: these would shift old dates, or guess types.
-        return spark.read.schema(schema).options(**_AS_WRITTEN).parquet(*map(_literal, files))
+        return parquet_files(spark, files, schema, self._options)
 
     def _schema_of(self, files: list[str]) -> pa.Schema:
         """The columns of files that were written without a given schema; where there are no files, the columns that they

@@ -118,6 +118,11 @@ class Places:
         """Options for the filesystem of checkpoints."""
         return None if self._store is None else self._store.storage_options
 
+    @property
+    def shared(self) -> bool:
+        """True where the folder of checkpoints is a path that other machines must see as well."""
+        return self._store is not None and is_local(self._store.url) and not self._local
+
     def inputs(self) -> tuple[FilePlace, bool]:
         """The place for DataFrames, and True where it outlives this run: checkpoints then refer to its files."""
         if self._store is None:
@@ -137,6 +142,10 @@ class Places:
     def results(self) -> FilePlace:
         """The place for results."""
         return self._folder()
+
+    def lasting(self, name: str) -> FilePlace:
+        """A folder that later runs of the job find again under its name; without checkpoints, one of this run."""
+        return self._folder().at(name) if self._store is None else self._stored_place(f"results/{name}")
 
     def _folder(self) -> FilePlace:
         if self._work is None:
@@ -158,8 +167,7 @@ class Places:
 
     def _stored_place(self, name: str) -> FilePlace:
         assert self._store is not None
-        shared = is_local(self._store.url) and not self._local
-        return FilePlace(self._store.url, self._store.storage_options, shared).at(name)
+        return FilePlace(self._store.url, self._store.storage_options, self.shared).at(name)
 
 
 def _going(place: FilePlace) -> FilePlace:

@@ -93,17 +93,28 @@ def columns_of_one() -> Callable[[str | bytes | None], Any]:
 def with_tailrace(work: Callable[[Any], Any], parcel: Parcel | None) -> Callable[[Any], Any]:
     """Wraps a function of batches that needs tailrace, as a Spark task that travels by value. Where the executor lacks
     something, the task raises `ImportError` with what is missing."""
-    look, ours, mark = looking(parcel), cloudpickle.dumps(work), _MARK
+    unpack = carrying(work, parcel)
 
     def run(batches: Any) -> Any:
+        yield from unpack()(batches)
+
+    return run
+
+
+def carrying(value: Any, parcel: Parcel | None) -> Callable[[], Any]:
+    """A function that travels by value and returns a value that needs tailrace. Where the process lacks something, it
+    raises `ImportError` with what is missing."""
+    look, ours, mark = looking(parcel), cloudpickle.dumps(value), _MARK
+
+    def unpack() -> Any:
         import pickle
 
         lacking = look()
         if lacking is not None:
             raise ImportError(f"{mark} {lacking}")
-        yield from pickle.loads(ours)(batches)
+        return pickle.loads(ours)
 
-    return run
+    return unpack
 
 
 def answer_text(answer: str, parcel: Parcel | None = None, executor: str | None = None) -> str:

@@ -15,6 +15,8 @@ from tailrace.spark.data.dataframes import DataFrame, DataFrameSource
 from tailrace.spark.data.places import Places
 from tailrace.spark.data.streaming import Streaming
 from tailrace.spark.data.tables import prepare_table
+from tailrace.spark.streaming.dataframe import StreamingDataFrame
+from tailrace.spark.streaming.foreach import ForeachBatch, foreach_place
 from tailrace.storage.origins import Origin
 from tailrace.task.operators.expected import expected_schema
 
@@ -25,9 +27,10 @@ def results_of(plan: Plan) -> list[Result]:
     return [one.sink for one in operators if isinstance(one, Sink) and isinstance(one.sink, Result)]
 
 
-def prepare_files(spark: Any, plan: Plan, places: Places, origin: Origin | None) -> Host | None:
-    """Materialises DataFrames that are read, gives result sinks their folders, and finds tables. Returns the host through
-    which workers reach the driver's folder, if the job uses that folder.
+def prepare_files(spark: Any, plan: Plan, places: Places, origin: Origin | None, keep: int = 1) -> Host | None:
+    """Materialises DataFrames that are read, gives streaming queries and result sinks their folders, and finds tables.
+    Returns the host through which workers reach the driver's folder, if the job uses that folder. `keep`: the number of
+    checkpoints that the job keeps.
 
     Nothing is materialised for operators that go on from a checkpoint, which knows the files of their sources.
     """
@@ -40,6 +43,12 @@ def prepare_files(spark: Any, plan: Plan, places: Places, origin: Origin | None)
             else:
                 place, durable = places.inputs()
                 operator.source.materialise(place.at(f"in-{node.id}"), durable=durable)
+        elif isinstance(operator, Source) and isinstance(operator.source, StreamingDataFrame):
+            stream = operator.source
+            if origin is not None and node.uid in restored:
+                stream.go_on(f"{origin.folder}/{origin.path}", node.uid, places.store_options, places.shared, keep)
+            else:
+                stream.begin(places.inputs()[0].at(f"stream-{node.id}"), keep)
         elif isinstance(operator, Sink) and isinstance(operator.sink, Result):
             place = places.results().at(f"out-{node.id}")
             operator.sink.bind(place.url, place.options, shared=place.shared)
@@ -50,6 +59,8 @@ def prepare_files(spark: Any, plan: Plan, places: Places, origin: Origin | None)
                 operator.sink.prepare(spark, partial(expected_schema, plan.graph, node))
         elif isinstance(operator, Sink) and isinstance(operator.sink, Streaming):
             operator.sink.prepare(spark, places, node.uid, partial(expected_schema, plan.graph, node))
+        elif isinstance(operator, Sink) and isinstance(operator.sink, ForeachBatch):
+            operator.sink.bind(spark, foreach_place(places, node.uid), begins_anew=origin is None)
         elif isinstance(operator, Sink) and isinstance(operator.sink, Table):
             prepare_table(spark, operator.sink)
     return _host(plan)

@@ -27,10 +27,10 @@ from tailrace.spark.datasources.source import data_source
 from tailrace.spark.shipping.plan_files import dump_job, load_job
 from tailrace.spark.start.allocation import allocate_slots, claim, coordinator_of
 from tailrace.spark.start.checks import Submission, check
+from tailrace.spark.start.companions import companions_of, foreach_sink, job_that_finished, streaming_source
 from tailrace.spark.start.files import prepare_files
 from tailrace.spark.start.hooks import monitor_of, page_of
 from tailrace.spark.start.placement import place
-from tailrace.spark.start.rerun import finished_job
 from tailrace.spark.start.start_checkpoint import check_restore, open_checkpoint, supervised_start
 
 __all__ = [
@@ -45,11 +45,13 @@ __all__ = [
     "default_parallelism",
     "default_standby",
     "dump_job",
+    "foreach_sink",
     "load_job",
     "note_session",
     "open_checkpoint",
     "session",
     "streaming_sink",
+    "streaming_source",
     "submit",
     "table_reader",
     "work_dir",
@@ -109,7 +111,7 @@ def submit(
     try:
         checked = check(job)
     except JobAlreadyFinished as over:
-        return finished_job(over, job, by_program=from_checkpoint is not None and not supervised)
+        return job_that_finished(over, job, by_program=from_checkpoint is not None and not supervised)
     page = page_of(env)
     with contextlib.ExitStack() as undo:
         allocated = allocate_slots(checked, undo)
@@ -117,11 +119,14 @@ def submit(
         undo.callback(monitor.close)
         placed = place(checked, allocated, monitor, undo)
         claimed = claim(checked, undo)
-        allocated.slots.host = prepare_files(allocated.spark, plan, placed.places(claimed), claimed.origin)
+        keep = 1 if env.checkpoint is None else env.checkpoint.keep
+        allocated.slots.host = prepare_files(allocated.spark, plan, placed.places(claimed), claimed.origin, keep)
+        companions = companions_of(checked, allocated, monitor)
         if monitor.listeners is not None:
             monitor.listeners.start(monitor.clock.now())
         runner = placed.run(coordinator_of(checked, allocated, claimed), claimed)
         undo.pop_all()  # the job has it all from here on
+    companions.start(runner)
     handle = Job(runner, monitor, if_program_fails, on_signal, page)
     JOBS.append(handle)
     watch(handle._leaving)

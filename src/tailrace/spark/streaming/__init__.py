@@ -1,0 +1,8 @@
+"""Streaming queries of Spark that a job starts, watches and stops.
+
+- `dataframe`: the source that `env.from_streaming(df)` makes, with the query that feeds it.
+- `writing`: the data sink by which the query writes its batches: tasks write files, the commit makes them visible.
+- `queries`: the queries of a job while it runs. A query that fails fails the job, and the end of the job stops its queries.
+
+What lies in the folder of the batches, and how it is read, is in `tailrace.connectors.streaming`.
+"""

@@ -1,0 +1,181 @@
+"""The source that `env.from_streaming(df)` makes, with the streaming query that feeds it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from tailrace.connectors.streaming.batches import QUERY, BatchFolder
+from tailrace.connectors.streaming.source import StreamingBatches
+from tailrace.connectors.travelling import is_local, leave_sign
+from tailrace.elements.batches import Form
+from tailrace.elements.durations import span_seconds
+from tailrace.errors import ConfigError, GraphError
+from tailrace.spark.cluster.application import application
+from tailrace.spark.data.dataframes import check_zone, plainly_named
+from tailrace.spark.data.places import FilePlace
+from tailrace.spark.data.schemas import arrow_schema
+from tailrace.spark.data.types import check_types
+from tailrace.spark.shipping.delivery import received_parcel
+from tailrace.spark.streaming.writing import BatchWriting, batch_format
+from tailrace.statedata.listings import splits_of
+from tailrace.statedata.stored import StoredCheckpoint
+from tailrace.storage.filesystem import scheme_of
+
+WHO = "from_streaming"
+DELAY = "spark.watermarkDelayMs"
+"""The note that `withWatermark` leaves on its column."""
+AVAILABLE_NOW = "available-now"
+_AS_SPARK = {"s3": "s3a", "s3n": "s3a", "gcs": "gs"}
+"""Schemes under which Spark has a filesystem by another name."""
+
+
+class StreamingDataFrame(StreamingBatches):
+    """The rows of a streaming DataFrame of Spark.
+
+    - `trigger`: time between two batches (see `from_streaming`), or "available-now".
+    - `output_mode`: "append" or "update".
+    - `watermark`: False to take no watermark over.
+    """
+
+    def __init__(self, df: Any, form: Form, trigger: Any, output_mode: str, watermark: bool) -> None:
+        _check_columns(df)
+        self.trigger = _trigger(trigger)
+        self.output_mode = _output_mode(output_mode)
+        self.event_column, self.delay = _watermark(df) if watermark else (None, 0.0)
+        super().__init__(arrow_schema(df.schema), form, self.event_column, "availableNow" in self.trigger)
+        self.df = df
+        self.shared = False
+        self.over = False
+        """True if the stream that a job goes on with has ended: its query is not run again."""
+
+    # Before the workers start.
+
+    def begin(self, place: FilePlace, keep: int) -> None:
+        """Begins a new stream in a place. Raises `ConfigError` for a place that a query cannot write to."""
+        if place.host is not None:
+            raise ConfigError(
+                f"{WHO}: the batches of a streaming query need a folder that Spark and the workers reach: give the job "
+                f"checkpoints, or Environment(work_dir=...), in one that all of them do"
+            )
+        self.folder, self.options, self.shared = place.at(uuid.uuid4().hex).url, place.options, place.shared
+        self.keep, self.over = keep, False
+        if place.shared:
+            leave_sign(self.folder)
+
+    def go_on(self, checkpoint: str, uid: str, options: Mapping[str, Any] | None, shared: bool, keep: int) -> None:
+        """Goes on with the stream that a checkpoint has. Raises `CheckpointError` if batches are gone that it needs, and
+        `ConfigError` if the checkpoint of the query is."""
+        held = [(split, at) for split, at in splits_of(StoredCheckpoint.open(checkpoint, options), uid)]
+        self.options, self.shared, self.keep = options, shared, keep
+        self.over = not held
+        if not held:
+            return
+        self.folder = held[0][0]["folder"]
+        batches = BatchFolder(self.folder, options)
+        for split, at in held:
+            batches.check_position(split["lane"], 0 if at is None else at[0])
+        self.over = batches.end() is not None
+        if not self.over:
+            batches.check_query(BatchFolder(f"{self.folder}/{QUERY}", options).folder)
+
+    def start(self) -> Any:
+        """Starts the query, and returns Spark's handle of it; None if the stream has ended. Raises `ConfigError` where Spark
+        refuses it."""
+        if self.over:
+            return None
+        assert self.folder is not None
+        spark = self.df.sparkSession
+        app = application(spark)
+        app.choose_interpreter()
+        check_zone(self.df)
+        name = f"tailrace_batches_{uuid.uuid4().hex[:12]}"
+        column = None if self.event_column is None else self.df.columns.index(self.event_column)
+        work = BatchWriting(self.folder, self.options, self.shared, column)
+        spark.dataSource.register(batch_format(name, work, received_parcel(spark)))
+        writer = plainly_named(self.df).writeStream.format(name).outputMode(self.output_mode)
+        writer = writer.option("checkpointLocation", _for_spark(f"{self.folder}/{QUERY}"))
+        if self.trigger:
+            writer = writer.trigger(**self.trigger)
+        try:
+            return writer.start()
+        except Exception as error:
+            first = str(error).strip().splitlines()[0]
+            raise ConfigError(f"{WHO}: Spark refuses the streaming query: {first}") from None
+
+    def note_end(self) -> None:
+        """Notes that the query has come to its end."""
+        assert self.folder is not None
+        BatchFolder(self.folder, self.options).note_end()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "df": None}  # a DataFrame stays in the driver
+
+
+def _check_columns(df: Any) -> None:
+    if not getattr(df, "isStreaming", False) or not hasattr(df, "writeStream"):
+        raise GraphError(
+            f"{WHO}: expected a streaming DataFrame, as spark.readStream makes; use from_dataframe for others"
+        )
+    twice = sorted({name for name in df.columns if df.columns.count(name) > 1})
+    if twice:
+        raise GraphError(
+            f"{WHO}: the DataFrame has several columns named {', '.join(map(repr, twice))}; rename them, as with "
+            f"df.toDF(...)"
+        )
+    check_types(df.schema, WHO, void=True)
+
+
+def _trigger(trigger: Any) -> dict[str, Any]:
+    """Keywords of Spark's `trigger`. Raises `GraphError`."""
+    if trigger is None:
+        return {}
+    if trigger == AVAILABLE_NOW:
+        return {"availableNow": True}
+    try:
+        seconds = span_seconds(trigger)
+    except (TypeError, ValueError, ConfigError, OverflowError) as error:
+        raise GraphError(
+            f"{WHO}: trigger is the time from one batch to the next, such as 1.5 or '10 seconds', or {AVAILABLE_NOW!r}: "
+            f"{error}"
+        ) from None
+    return {"processingTime": f"{round(seconds * 1000)} milliseconds"}
+
+
+def _output_mode(mode: str) -> str:
+    if mode not in ("append", "update"):
+        raise GraphError(
+            f"{WHO}: output_mode must be 'append' or 'update', not {mode!r}: a stream takes new and changed rows, not the "
+            f"whole result with each batch"
+        )
+    return mode
+
+
+def _watermark(df: Any) -> tuple[str | None, float]:
+    """The event-time column of a DataFrame and the delay of its watermark in seconds; (None, 0) where it has none. Raises
+    `GraphError` for one that cannot be taken over."""
+    marked = [field for field in df.schema.fields if DELAY in (field.metadata or {})]
+    if not marked:
+        return None, 0.0
+    remedy = "leave it out with watermark=False, and give the stream its timestamps with assign_timestamps"
+    if len(marked) > 1:
+        names = ", ".join(repr(field.name) for field in marked)
+        raise GraphError(
+            f"{WHO}: the DataFrame has several columns with a watermark, {names}, and a stream has one; {remedy}"
+        )
+    field = marked[0]
+    kind = type(field.dataType).__name__
+    if kind not in ("TimestampType", "TimestampNTZType"):
+        raise GraphError(
+            f"{WHO}: the watermark of the DataFrame is on {field.name!r}, which is {kind} and no timestamp; {remedy}"
+        )
+    return field.name, float(field.metadata[DELAY]) / 1000.0
+
+
+def _for_spark(place: str) -> str:
+    """A path or URL as Spark takes it. Spark would read a path without a scheme as one of its default filesystem."""
+    if is_local(place):
+        return place if place.startswith("file:") else f"file://{place}"
+    scheme, _, rest = place.partition(":")
+    return f"{_AS_SPARK.get(scheme_of(place), scheme)}:{rest}"
