@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import tailrace as tr
-from tailrace.graphs import forests, supersteps
+from tailrace.graphs import forests, live, supersteps
 from tailrace.graphs.frames import NumberedGraph
 from tailrace.graphs.neighbours import IndependentSet, KCore, LabelPropagation, RandomWalks, Triangles
 from tailrace.graphs.paths import ShortestPaths
@@ -15,8 +15,13 @@ from tailrace.graphs.ranks import PageRank
 
 
 def connected_components(edges: Any, vertices: Any = None, *, env: tr.Environment | None = None) -> Any:
-    """The component of each vertex, edges taken both ways: a DataFrame (id, component). `component` is the least id in
-    it."""
+    """The component of each vertex, edges taken both ways: a DataFrame (id, component). `component` is the least id in it.
+
+    Of a stream of changes ("+" or "-", src, dst) it is a stream of changes (op, id, component). A vertex is there while it
+    has an edge."""
+    if isinstance(edges, tr.DataStream):
+        _without("connected_components", vertices=vertices, env=env)
+        return live.connected_components(edges)
     return _components("connected_components", forests.Stars(), forests.Components(), edges, vertices, env)
 
 
@@ -165,7 +170,10 @@ def random_walks(
 
 def degrees(edges: Any, vertices: Any = None) -> Any:
     """The edges of each vertex: a DataFrame (id, degree, in_degree, out_degree). An edge of a vertex with itself counts
-    for both."""
+    for both. Of a stream of changes ("+" or "-", src, dst) it is a stream of changes (op, id, degree)."""
+    if isinstance(edges, tr.DataStream):
+        _without("degrees", vertices=vertices)
+        return live.degrees(edges)
     from pyspark.sql import functions as F
 
     one, none = F.lit(1).cast("long"), F.lit(0).cast("long")
@@ -211,3 +219,9 @@ def _most(given: int | None, verb: str) -> int | None:
     if given is not None and (not isinstance(given, int) or isinstance(given, bool) or given < 1):
         raise tr.ConfigError(f"{verb}: the number of steps must be 1 or more, not {given!r}")
     return given
+
+
+def _without(verb: str, **given: Any) -> None:
+    for name, value in given.items():
+        if value is not None:
+            raise tr.ConfigError(f"{verb}: a stream of changes of edges takes no {name}")

@@ -49,6 +49,11 @@ class NumberedGraph:
             self.vertices = self.env.from_dataframe(numbered, form="columns")
 
     def _check(self, df: Any, columns: Sequence[str], name: str) -> None:
+        if isinstance(df, tr.DataStream):
+            raise tr.TypeMismatch(
+                f"{self.verb}: {name} must be a Spark DataFrame; of a stream of edges that come and go there are "
+                f"connected_components and degrees"
+            )
         if not hasattr(df, "mapInArrow") or not hasattr(df, "schema"):
             raise tr.TypeMismatch(f"{self.verb}: {name} must be a Spark DataFrame, not {type(df).__name__}")
         missing = [column for column in columns if column not in df.columns]
