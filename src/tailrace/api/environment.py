@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
@@ -13,7 +13,7 @@ from tailrace.api.config import DEFAULT_RESTART, checked_settings, memory_bytes,
 from tailrace.api.connectors import Sink, Source
 from tailrace.api.failing import FAIL, Capsules, OnError, check_on_error, checked_capsules
 from tailrace.api.hints import ENVIRONMENT, missing
-from tailrace.api.launch import Display, JobHandle, launcher
+from tailrace.api.launch import Display, JobHandle, launcher, table_source
 from tailrace.api.nodes import Upstream, add_node
 from tailrace.api.restorecheck import RestoreCheck
 from tailrace.api.streams import DataStream
@@ -256,6 +256,43 @@ class Environment:
         plain = timed.filter(source.is_data, name="without marks", **width)
         plain = plain.to_columns(source.fields, name="columns", **width)
         return plain if form == "columns" else plain.to_rows(name="rows", **width)
+
+    def from_table(
+        self,
+        table: Any,
+        *,
+        follow: bool = False,
+        form: Form = "rows",
+        columns: Sequence[str] | None = None,
+        starting_version: int | None = None,
+        skip_changes: bool = False,
+        poll: float | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        **settings: Any,
+    ) -> DataStream:
+        """A stream of the rows of a Delta table, read by workers through the library `deltalake`.
+
+        - `table`: its path or URL. What Spark knows by a name, `from_dataframe(spark.table(name))` reads.
+        - `follow`: False for the rows of its newest version; True to go on with those that later versions add, without end,
+          version by version.
+        - `form`: "rows" with names, or "columns" for record batches; `columns`: names of the columns to read, None for all.
+        - `starting_version`: only rows that this version and later ones add.
+        - `skip_changes`: True to leave out versions that change or delete rows, with all that they add. By default such a
+          version is an error. Versions that only rearrange files (compaction) are passed over in any case.
+        - `poll`: seconds between two looks for a version; `storage_options`: as `deltalake` has them.
+        - `settings` are `uid`, `name` and `parallelism`.
+
+        Raises `GraphError` where there is no table, and `ConfigError` for one that cannot be read this way."""
+        options = {
+            "follow": follow,
+            "columns": columns,
+            "starting_version": starting_version,
+            "skip_changes": skip_changes,
+            "poll": poll,
+            "storage_options": storage_options,
+        }
+        made = table_source(table, form, options)
+        return self._source(made, f"from_table: {made.description}", settings)
 
     def from_source(self, source: Source, **options: Any) -> DataStream:
         """A stream of any source: one of `tr.sources` or your own `tr.Source`. `options` are `uid`, `name`, `parallelism`,

@@ -249,7 +249,8 @@ _PUBLIC: dict[str, str] = {
 SOURCES: dict[str, str] = {
     **dict.fromkeys(("CSV", "CsvFiles"), "use tr.sources.Csv(path)"),
     **dict.fromkeys(("JSON", "JsonFiles", "JsonLines"), "use tr.sources.Json(path)"),
-    **dict.fromkeys(("Table", "Delta", "Iceberg", "Jdbc", "JDBC"), _SPARK_READS),
+    "Delta": "use env.from_table(path)",
+    **dict.fromkeys(("Table", "Iceberg", "Jdbc", "JDBC"), _SPARK_READS),
     **dict.fromkeys(
         ("Kinesis", "Pulsar", "Socket", "Http", "Rabbit", "Mqtt"),
         'there is no such source; write a tr.Source (its contract is in the guide, "A source of your own"), or have files '
@@ -314,7 +315,7 @@ ENVIRONMENT: dict[str, str] = {
     ),
     **dict.fromkeys(("parquet", "from_parquet"), "use from_source(tr.sources.Parquet(path))"),
     **dict.fromkeys(
-        ("csv", "read_csv", "from_csv", "json", "read_json", "table", "from_table", "sql"),
+        ("csv", "read_csv", "from_csv", "json", "read_json", "table", "sql"),
         "let Spark read it: from_dataframe(spark.read...)",
     ),
     **dict.fromkeys(("range", "from_range", "from_sequence"), "use from_source(tr.sources.Sequence(start, end))"),

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tailrace.coordinator.view.slices import SliceStatus
 
 LAUNCHER = "tailrace.spark.start.launcher"
+TABLES = "tailrace.connectors.lake.opening"
 
 
 class JobHandle(Protocol):
@@ -314,3 +315,9 @@ def launcher() -> Launcher:
     """The module of the launcher, imported at its first use."""
     found: Any = importlib.import_module(LAUNCHER)
     return found  # type: ignore[no-any-return]
+
+
+def table_source(table: Any, form: str, options: dict[str, Any]) -> Any:
+    """A source of a lake table. Its module is imported when a table is read. Raises `GraphError` or `ConfigError` for one
+    that it cannot read."""
+    return importlib.import_module(TABLES).table_source(table, form, options)

@@ -61,10 +61,14 @@ class ParquetRows:
     """The rows of a Parquet file, batch by batch, in the columns `like` of the source's first file. Raises `ConfigError` for
     a file with other columns. Errors name the file."""
 
-    def __init__(self, path: str, like: pa.Schema) -> None:
+    columns: list[str] | None = None
+    """The columns that are read from the file; None: all."""
+
+    def __init__(self, path: str, like: pa.Schema, opened: Any = None) -> None:
+        """`opened`: the file, if it is open already."""
         self.path, self.schema = path, like
         try:
-            self._opened: Any = path if protocol_of(path) is None else open_file(path)
+            self._opened: Any = opened or (path if protocol_of(path) is None else open_file(path))
             self.file = pq.ParquetFile(self._opened, coerce_int96_timestamp_unit="us")
         except (pa.ArrowException, OSError) as error:
             raise ConfigError(f"{path} cannot be read as Parquet: {error}") from None
@@ -74,7 +78,7 @@ class ParquetRows:
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         rows = 0
-        batches = self.file.iter_batches(batch_size=_BATCH_ROWS)
+        batches = self.file.iter_batches(batch_size=_BATCH_ROWS, columns=self.columns)
         while True:
             try:
                 batch = next(batches, None)
@@ -91,11 +95,15 @@ class ParquetRows:
     def _as_first(self, batch: pa.RecordBatch, rows: int) -> pa.RecordBatch:
         """A batch in the columns of the first file of the source. Raises `ValueError` for a value that they cannot hold."""
         try:
-            arrays = [column_as(self._moments(batch, f.name), f) for f in self.schema]
+            arrays = [self._column(batch, f) for f in self.schema]
         except Misfit as error:
             at = f", row {rows + error.row}" if error.row is not None else f", rows {rows} to {rows + batch.num_rows}"
             raise ValueError(f"{self.path}{at}: {error}") from error
         return _batch(arrays, self.schema, batch.num_rows)
+
+    def _column(self, batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
+        """A column of a batch as `field`. Raises `Misfit` for a value that it cannot hold."""
+        return column_as(self._moments(batch, field.name), field)
 
     def _moments(self, batch: pa.RecordBatch, name: str) -> pa.Array:
         """A column in which INT96 has its zone UTC, which Arrow leaves out. No value changes by that."""

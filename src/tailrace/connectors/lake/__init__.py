@@ -8,5 +8,7 @@ subtask (`connectors.transactional`): so each file is listed once, whoever publi
 - `statistics`: the statistics of a file's columns, from its footer.
 - `changes`: upserts and deletes on their way to a merge.
 - `outputs`: the transactions that a table does not have yet, by their marks.
+- `lakesink`: the base of the sinks.
 - `deltatable`, `deltasink`, `deltasource`: Delta.
+- `opening`: the source of a table that a user names.
 """

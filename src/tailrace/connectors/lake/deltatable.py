@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.types as t
@@ -82,6 +83,38 @@ class DeltaPlace:
         if protocol_of(self.base) is None:
             return os.path.exists(os.path.join(self.base, path))
         return bool(self.filesystem().get_file_info(path).is_file)
+
+    def read_log(self, version: int) -> str | None:
+        """The log's file of a version; None if there is none."""
+        path = f"_delta_log/{version:020}.json"
+        try:
+            if protocol_of(self.base) is None:
+                with open(os.path.join(self.base, path), encoding="utf-8") as file:
+                    return file.read()
+            with self.filesystem().open_input_file(path) as file:
+                return bytes(file.read()).decode()
+        except FileNotFoundError:
+            return None
+
+    def open_file(self, path: str) -> tuple[str, Any]:
+        """The path or URL of a file that the log has, and the open file; None for one on a local path. Raises
+        `ConfigError` if it is gone."""
+        name = unquote(path)
+        if protocol_of(name) is not None or name.startswith(("/", "file:")):
+            raise ConfigError(
+                f"{self.owner}: {self.base}: its file {name} is at another place (a shallow clone): let Spark read it"
+            )
+        whole = f"{self.base}/{name}"
+        try:
+            if protocol_of(self.base) is None:
+                os.stat(whole)
+                return whole, None
+            return whole, self.filesystem().open_input_file(name)
+        except FileNotFoundError:
+            raise ConfigError(
+                f"{self.owner}: {whole} is gone: a VACUUM has removed it before its rows were read. Its retention must be "
+                f"longer than the time that the job is behind or down; start without a checkpoint"
+            ) from None
 
     def folder(self) -> SinkFolder:
         """The folder of the table's files."""

@@ -1,0 +1,26 @@
+"""The source of a table that a user names: `env.from_table`."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from tailrace.api.connectors import Source
+from tailrace.connectors.hidden import normal, protocol_of
+from tailrace.connectors.lake.deltasource import DeltaRows
+from tailrace.errors import GraphError
+
+
+def table_source(table: Any, form: Any, options: dict[str, Any]) -> Source:
+    """A source of a table: Delta at a path or URL. Raises `GraphError` for what is no table that it reads."""
+    if not isinstance(table, str | os.PathLike) or not os.fspath(table):
+        raise GraphError(f"from_table: a table is a path or URL, not {table!r}")
+    if form not in ("rows", "columns"):
+        raise GraphError(f"from_table: form must be 'rows' or 'columns', not {form!r}")
+    path = normal(table)
+    if protocol_of(path) is None and not os.path.isdir(os.path.join(path, "_delta_log")):
+        raise GraphError(
+            f"from_table: there is no Delta table at {path} (no folder _delta_log). For a table that Spark knows by a name, "
+            f"or of another format, env.from_dataframe(spark.table(...)) reads what is there now"
+        )
+    return DeltaRows(path, form=form, **options)
