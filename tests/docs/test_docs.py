@@ -245,3 +245,12 @@ def test_blocks_are_found() -> None:
 def test_unknown_commands_are_refused(line: str) -> None:
     with pytest.raises(Exception):
         _check_command(["tailrace", "run", "--nothing", "a.py"] if line.endswith("--conf") else shlex.split(line), "")
+
+
+def test_the_servers_for_docker_are_those_that_the_guide_names() -> None:
+    import yaml
+
+    services = yaml.safe_load((ROOT / "docs" / "compose" / "servers.yaml").read_text())["services"]
+    assert services.keys() == {"kafka", "postgres", "redis", "nats"}
+    for service in services.values():  # reached from this machine alone: nothing asks for a password
+        assert all(port.startswith("127.0.0.1:") for port in service["ports"])

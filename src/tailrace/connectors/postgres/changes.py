@@ -33,7 +33,7 @@ from tailrace.connectors.postgres.replicated import (
     describe_tables,
     lsn_text,
 )
-from tailrace.connectors.postgres.server import Server, client
+from tailrace.connectors.postgres.server import BEGIN_READING, Server, client
 from tailrace.elements.convert import made_rows
 from tailrace.errors import ConfigError
 
@@ -261,7 +261,7 @@ class _ChangesReader(Fetching):
             made = f'CREATE_REPLICATION_SLOT "{name}" TEMPORARY LOGICAL pgoutput EXPORT_SNAPSHOT'
             _, point_text, snapshot, _ = replication.execute(made).fetchone()
             point = _lsn(point_text)
-            connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+            connection.execute(BEGIN_READING)
             connection.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
         parts = before.parts
         for table in tables:

@@ -33,6 +33,9 @@ _REFUSALS = ("28", "54")
 """Classes of SQLSTATE that mean no disturbance, although their errors are operational: authorization, limits of a row."""
 
 _SET = "; ".join(f"SET {name} = '{value}'" for name, value in SETTINGS.items())
+SET_LOCAL = _SET.replace("SET ", "SET LOCAL ")
+"""Statements at the beginning of a transaction: a pooler may give each transaction another session of the server."""
+BEGIN_READING = f"BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY; {SET_LOCAL}"
 
 
 def client() -> ModuleType:
@@ -93,10 +96,12 @@ class Server:
     @contextlib.contextmanager
     def checking(self, what: str) -> Iterator[Any]:
         """A connection for checks before a job starts. Raises `ConfigError`, with the server and what was checked, for each
-        error of the server."""
+        error of the server, and for a pooler that allows no transactions."""
         psycopg = client()
         try:
             with self.connect("check") as connection:
+                with connection.transaction():
+                    connection.execute("SELECT 1")
                 yield connection
         except psycopg.Error as error:
             raise self.refusal(what, error) from None

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from tailrace.api.connectors import NO_RECORD, SinkContext, SinkWriter
 from tailrace.connectors.postgres.kinds import column_from, csv_of
-from tailrace.connectors.postgres.server import Server, client, passing_errors
+from tailrace.connectors.postgres.server import SET_LOCAL, Server, client, passing_errors
 from tailrace.connectors.postgres.target import (
     GONE,
     ORDER,
@@ -311,6 +311,7 @@ class _Connection:
 
     def commit(self, counter: int, pieces: Sequence[bytes]) -> None:
         with self.sink.server.refusing(f"table {self.sink.table!r}"), self._connection.transaction():
+            self._connection.execute(SET_LOCAL)
             if not self._move_mark(counter):
                 return  # another process was faster
             rows = [msgspec.msgpack.decode(piece, type=CsvRows) for piece in pieces]

@@ -24,7 +24,7 @@ from tailrace.connectors.postgres.query import (
     range_bounds,
     range_statement,
 )
-from tailrace.connectors.postgres.server import Server, client, identifier
+from tailrace.connectors.postgres.server import BEGIN_READING, Server, client, identifier
 from tailrace.elements.batches import Form
 from tailrace.elements.durations import Duration, span_seconds
 from tailrace.errors import ConfigError
@@ -257,7 +257,7 @@ class _Ranges(Enumerator):
         if self._stop.is_set():
             connection.close()
             return
-        connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        connection.execute(BEGIN_READING)
         snapshot = connection.execute("SELECT pg_export_snapshot()").fetchone()[0]
         count = source.count or self.parallelism * (4 if source.follow is None else 1)
         try:
@@ -340,7 +340,7 @@ class _RangeReader(_RowReader):
 
     def _begin(self, connection: Any) -> None:
         """Begins a transaction in the snapshot of the split, or, if that is gone, in one of this moment."""
-        begin, errors = "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY", client().errors
+        begin, errors = BEGIN_READING, client().errors
         connection.execute(begin)
         if self.split.snapshot is not None:
             try:
@@ -374,7 +374,7 @@ class _FollowingReader(_RowReader):
                     assert self._fetched is not None
                     self._high = self.source.settle(connection, self._fetched.value, self._wait)
                 if self._high is not None:
-                    connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+                    connection.execute(BEGIN_READING)
                     for rows in self.rows_of(connection, None, self._high):
                         yield _Chunk(rows, self._high)
                     connection.execute("COMMIT")
