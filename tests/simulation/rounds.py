@@ -21,28 +21,32 @@ class Rounds(tr.Source):
 
     description = "rounds"
 
-    def __init__(self, follow: bool = True, failing: bool = False) -> None:
+    def __init__(self, follow: bool = True, failing: bool = False, pause: float = 0.0) -> None:
         COMMITTED.append([])
+        self.pause = pause
+        """Seconds behind the last round in which there is nothing."""
         self.number, self.splits_follow, self.failing = len(COMMITTED) - 1, follow, failing  # type: ignore[misc]
 
     def enumerator(self, parallelism: int, position: Any = None) -> tr.Enumerator:
-        return Turns(self.number, self.failing, parallelism, position or (0, 0))
+        return Turns(self.number, self.failing, self.pause, parallelism, position or (0, 0))
 
     def reader(self, split: tuple[int, int], position: Any = None) -> tr.Reader:
         return Lane(*split, position or 0)
 
 
 class Turns(tr.Enumerator):
-    def __init__(self, number: int, failing: bool, parallelism: int, position: tuple[int, int]) -> None:
+    def __init__(self, number: int, failing: bool, pause: float, parallelism: int, position: tuple[int, int]) -> None:
         self.number, self.failing, self.parallelism = number, failing, parallelism
         self.round, self.left = position
         self.closed = False
+        self.pause, self.until = pause, 0.0
 
     def discover(self, now: float) -> Sequence[Any] | None:
         if self.left:
             return ()
         if self.round == ROUNDS:
-            return None
+            self.until = self.until or now + self.pause
+            return None if now >= self.until else ()
         self.round, self.left = self.round + 1, LANES
         return [(self.round, lane) for lane in range(LANES)] + [(0, 0)] * (-LANES % self.parallelism)
 
@@ -51,7 +55,7 @@ class Turns(tr.Enumerator):
         self.left -= split[0] == self.round
 
     def next_at(self, now: float) -> float:
-        return now + 0.0005
+        return max(now + 0.0005, self.until)
 
     @property
     def position(self) -> tuple[int, int]:

@@ -20,7 +20,12 @@ class Seen(tr.ProcessFunction):
 
 
 def run(
-    seed: int, way: str = "restarted", faults: Sequence[Fault] = (), parallelism: int = 2, **options: Any
+    seed: int,
+    way: str = "restarted",
+    faults: Sequence[Fault] = (),
+    parallelism: int = 2,
+    max_drift: float | None = None,
+    **options: Any,
 ) -> tuple[Any, list[int], list[Any]]:
     """A job that reads rounds; what was committed, and its records, each with the watermark in front of it."""
     standby = None
@@ -29,7 +34,7 @@ def run(
     checkpoint = tr.CheckpointConfig("memory", interval=0.003)
     env = tr.Environment(parallelism=parallelism, checkpoint=checkpoint, standby=standby, restart=tr.FixedDelay(100, 0))
     source = Rounds(**options)
-    timed = env.from_source(source, uid="rounds").assign_timestamps(lambda record: record[1])
+    timed = env.from_source(source, uid="rounds").assign_timestamps(lambda record: record[1], max_drift=max_drift)
     out = timed.rebalance().process(Seen(), parallelism=1).sink_to(tr.sinks.Collect())
     job = tr.testing.simulate(env, seed=seed, faults=faults)
     assert job.await_termination()
@@ -71,3 +76,35 @@ def test_an_enumerator_whose_completed_raises_fails_no_job() -> None:
     job, committed, _ = run(1, failing=True)
     assert committed[-1] == ROUNDS
     assert any("failed_completions" in str(one) for one in [job.metrics()])
+
+
+def test_a_lane_that_waits_for_the_next_round_holds_no_other_one_that_is_far_ahead() -> None:
+    for parallelism in (1, LANES):
+        _, _, found = run(1, parallelism=parallelism, max_drift=20)
+        assert sorted(record for record, _ in found) == everything()
+
+
+class FiredAt(tr.KeyedProcessFunction):
+    """Sets a timer at the time of each record plus ten seconds, and gives how long it took by the clock."""
+
+    began = tr.ValueState(float)
+
+    def process(self, value: Any, ctx: tr.Context) -> None:
+        self.began.value = ctx.now()
+        ctx.set_timer(event_time=ctx.timestamp + 10)
+
+    def on_timer(self, timestamp: float, ctx: tr.Context) -> Iterator[Any]:
+        yield timestamp, ctx.now() - self.began.value
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_lanes_without_another_round_are_silent_in_the_end(parallelism: int) -> None:
+    """Event time goes on by the clock then, long before the source ends."""
+    env = tr.Environment(parallelism=parallelism)
+    timed = env.from_source(Rounds(pause=200.0)).assign_timestamps(
+        lambda record: record[1], idle_after=4, when_all_idle="advance"
+    )
+    out = timed.key_by(lambda record: record[0]).process(FiredAt(), parallelism=1).sink_to(tr.sinks.Collect())
+    tr.testing.simulate(env, seed=1).await_termination()
+    newest = max(out.result())
+    assert newest[0] == max(time for _, time in everything()) + 10 and 13.9 < newest[1] < 17

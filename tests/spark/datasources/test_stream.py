@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,10 @@ import pytest
 
 import tailrace as tr
 from tailrace.connectors.sinks import Collect
+from tailrace.spark.datasources.source import data_source
 from tailrace.testing.faults import Fault
 from tests.spark.datasources.shop import Letters, OldVisits, Orders, Visits, orders
+from tests.task.operators.test_splits import counted_in
 
 
 def read(source: Any, options: Any = None, *, form: Any = "rows", parallelism: int = 2) -> list[Any]:
@@ -53,6 +56,21 @@ def test_restarts_read_the_same_ranges_and_no_row_twice(tmp_path: Path) -> None:
         assert sorted(sink.result()) == orders(0, 900)
         commits = [int(line.split()[1]) for line in log.read_text().splitlines() if line.startswith("commit")]
         assert source is Letters or (commits and max(commits) == 900)
+
+
+@pytest.mark.parametrize("source", [Visits, Letters, Orders])
+def test_every_row_counts_once_however_often_the_job_is_lost_and_whatever_its_parallelism(source: Any) -> None:
+    """Any order of messages, steps, cuts, confirmations and aborts; the job is lost at any moment, and goes on from its
+    newest complete checkpoint at another parallelism, again and again."""
+    reading = {} if source is Orders else {"until": "now", "every": 0}
+
+    def make(_: list[Any]) -> tuple[tr.Source, bool]:
+        options = {"count": 120, "step": 25, "parts": 3}
+        return data_source(None, source, options, None, "rows", reading), False
+
+    for seed in range(3):
+        counted = counted_in(make, [], random.Random(f"{source.name()} {seed}"))
+        assert sorted(counted) == orders(0, 120), seed
 
 
 def test_a_worker_that_is_replaced_reads_on_while_the_others_go_on(tmp_path: Path) -> None:

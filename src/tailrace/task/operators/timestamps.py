@@ -30,7 +30,7 @@ _Standing = tuple[dict[int, int], int]
 INPUT = -1
 """Number of the one split of a task without a source in its chain: all of its input."""
 FORMER = -2
-"""Number under which splits that have ended hold event time, where other splits follow them."""
+"""Number under which split 0 holds event time when it has ended, where other splits follow; for split n it is n less."""
 LOOKS = 4
 """Least number of looks at an input until its silence has lasted long enough."""
 SHORTEST_MOVE, LONGEST_MOVE = 10_000, 1_000_000
@@ -105,35 +105,33 @@ class TimestampsTask(OperatorTask, TimestampsCutState):
                 if split >= 0:
                     self._restored[split] = max(time, self._restored.get(split, MIN_TIME))
         self.largest = {INPUT: min((largest.get(INPUT, MIN_TIME) for largest, _ in own), default=MIN_TIME)}
-        former = [largest[FORMER] for largest, _ in own if FORMER in largest]
-        if former:
-            self._restored[FORMER] = min(former)
+        for largest, _ in own:
+            self._restored.update((split, time) for split, time in largest.items() if split <= FORMER)
 
     def splits_opened(self, splits: list[int]) -> None:
         """Adds splits that the source of the chain reads from now on. They take the place of those that have ended."""
         self.largest.pop(INPUT, None)
-        if splits and self.largest.pop(FORMER, None) is not None:
-            self._note_records(FORMER)
-        if FORMER in self._restored:
-            self.largest[FORMER] = self._restored.pop(FORMER)
+        for split in self.former() if splits else ():
+            del self.largest[split]
+            self._note_records(split)
+        for split in [split for split in self._restored if split <= FORMER]:
+            self.largest[split] = self._restored.pop(split)
         for split in splits:
             self.largest.setdefault(split, self._restored.pop(split, MIN_TIME))
         if splits:  # a split counts from its opening, also if it never has a record
             self.idle, self.idle_since = False, None
 
     def split_ended(self, split: int, follows: bool = False) -> None:
-        """Removes a split of the chain's source that has ended. If other splits follow it, event time stays where the
-        slowest of the ended ones was (W8)."""
+        """Removes a split of the chain's source that has ended. If other splits follow, it holds event time (W8)."""
         time = self.largest.pop(split, MIN_TIME)
         if follows and time != MIN_TIME:
-            self.largest[FORMER] = min(time, self.largest.get(FORMER, time))
+            self.largest[FORMER - split] = time
         self._note_records(split)
         self._update()
 
-    @property
-    def holds_former(self) -> bool:
-        """True while splits that have ended hold event time."""
-        return FORMER in self.largest
+    def former(self) -> list[int]:
+        """The numbers of splits that have ended and hold event time."""
+        return [split for split in self.largest if split <= FORMER]
 
     def hold(self, held: bool) -> None:
         """Keeps the watermark where it is, or lets it go on."""
@@ -196,7 +194,7 @@ class TimestampsTask(OperatorTask, TimestampsCutState):
     def too_far(self) -> set[int]:
         """Splits that are so far ahead of the slowest one that they are not read on."""
         most = self.spec.max_drift
-        counted = {split: time for split, time in self.largest.items() if split not in self.silent and split != FORMER}
+        counted = {split: time for split, time in self.largest.items() if split not in self.silent and split > FORMER}
         if most is None or len(counted) < 2:
             return set()
         bound = min(counted.values()) + most

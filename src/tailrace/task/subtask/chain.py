@@ -299,7 +299,7 @@ class Chain(ChainCutState):
         starved = self.source is not None and self.source.starved
         if not isinstance(operator, TimestampsTask):
             return False
-        return operator.idle or (starved and not operator.holds_former)
+        return operator.idle or (starved and not operator.former())
 
     def silent(self) -> set[int]:
         """The operators whose event time counts as idle: the generator above them is silent, or has no split."""

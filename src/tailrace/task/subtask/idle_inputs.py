@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tailrace.task.channels.gate import Gate
 from tailrace.task.operators.loops import HeadTask
-from tailrace.task.operators.timestamps import FORMER
+from tailrace.task.operators.timestamps import TimestampsTask
 from tailrace.task.subtask.chain import Chain
 
 
@@ -37,14 +37,21 @@ class EmptyInputs:
             return False
         found, self._source.empty_splits = self._source.empty_splits, []
         for generator in self._listening:
-            for split in [*found, FORMER]:
+            for split in [*found, *self._former_of(generator)]:
                 generator.found_empty(split, now)
         due = self.next_due()
         if due is None or due > now:
             return False
-        known = self._source.known_empty(now).union(found, [FORMER])
-        fell = [generator.fall_silent(known, now) | generator.move_by_the_clock(now) for generator in self._listening]
+        known = self._source.known_empty(now).union(found)
+        fell = [
+            generator.fall_silent(known.union(self._former_of(generator)), now) | generator.move_by_the_clock(now)
+            for generator in self._listening
+        ]
         return any(fell)
+
+    def _former_of(self, generator: TimestampsTask) -> list[int]:
+        """Splits that have ended and hold event time: there is nothing in them until others follow."""
+        return generator.former() if self._source is not None and self._source.follows else []
 
     def look(self, now: int) -> int | None:
         """The time (int64 microseconds) at which the input is to be looked at next, while the task waits for it; None if
