@@ -29,14 +29,14 @@ function Job({ snapshot, history, notice, frozen, freeze, live }) {
       <${Panel} id="graph" title="Graph" wide><${Graph} snapshot=${snapshot} select=${choose} selected=${selected} /><//>
       ${live && html`<${Panel} id="rates" title="The last 15 minutes" about="As far as this page has been open and in view." wide><${Charts} history=${history} /><//>`}
       <div class="column">
-        <${KeepingUp} snapshot=${snapshot} history=${history} />
+        <${KeepingUp} snapshot=${snapshot} history=${history} live=${live} />
         <${Checkpoints} snapshot=${snapshot} />
+        <${Slices} snapshot=${snapshot} />
       </div>
       <div class="column">
         <${EventTimes} snapshot=${snapshot} />
         <${Loops} snapshot=${snapshot} />
         <${State} snapshot=${snapshot} history=${history} />
-        <${Slices} snapshot=${snapshot} />
         <${Aside} snapshot=${snapshot} />
       </div>
       <${Subtasks} snapshot=${snapshot} selected=${selected} select=${select} />

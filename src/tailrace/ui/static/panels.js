@@ -35,7 +35,7 @@ export function Status({ snapshot }) {
       <span>${many(job.restarts, "restart")}</span>
       <span>${count(job.workers_reporting)} of ${many(job.workers, "worker")} report</span></p>
     <p class="sentence"><${Sentence} text=${snapshot.sentence} /></p>
-    ${job.reason && !snapshot.sentence.includes(job.reason) && html`<p>${job.reason}</p>`}
+    ${job.reason && !`${snapshot.sentence} ${last?.text}`.includes(job.reason) && html`<p>${job.reason}</p>`}
     ${last && html`<div class="failure">
       <p><b>Last failure</b> <${Time} at=${last.at} now=${at} />, ${duration(at - last.at)} ago: ${last.text} <${After} failure=${last} /></p>
       ${last.line && html`<p><${Line} text=${last.line} /></p>`}
@@ -52,22 +52,23 @@ function After({ failure }) {
 
 // 2: is it keeping up?
 
-function verdict(snapshot, change) {
+function verdict(snapshot, change, live) {
   if (isOver(snapshot.job.status)) return ["over", "✓", "the job has ended"];
   const lag = worstLag(snapshot);
   const unit = lag.seconds === null ? (value) => `${count(value)} records` : duration;
   if (lag.seconds === null && lag.records === null) return ["unknown", "?", "no source measures how far it is behind"];
   const value = lag.seconds ?? lag.records;
   const behind = lag.by === "source" ? `${unit(value)} behind` : `event time is ${unit(value)} behind the clock`;
+  if (!live) return ["waits", "◌", behind];
   if (change === null) return ["waits", "◌", `${behind}; the trend shows after some seconds`];
   if (change > Math.max(0.02 * value, lag.seconds === null ? 10 : 2)) return ["bad", "▲", `falling behind: ${behind}, ${unit(change)} more than a minute ago`];
   if (change < -Math.max(0.02 * value, 0.5)) return ["good", "▼", `catching up: ${behind}, ${unit(-change)} less than a minute ago`];
   return ["good", "▶", `keeping up: ${behind}, steady`];
 }
 
-export function KeepingUp({ snapshot, history }) {
+export function KeepingUp({ snapshot, history, live }) {
   const name = nameOf(snapshot);
-  const [kind, mark, text] = verdict(snapshot, history.lagChange());
+  const [kind, mark, text] = verdict(snapshot, history.lagChange(), live);
   const job = snapshot.job;
   return html`<${Panel} id="keeping-up" title="Is it keeping up?">
     <p><${Chip} kind=${kind} mark=${mark}>${text}<//></p>
@@ -126,19 +127,19 @@ export function EventTimes({ snapshot }) {
   const name = nameOf(snapshot);
   const { inputs, job, at } = snapshot;
   const used = job.watermark !== null;
-  const several = (one) => !isOver(job.status) && inputs.filter((other) => other.operator === one.operator).length > 1;
+  const behind = (one) => !isOver(job.status) && one.holds && inputs.some((other) => other.operator === one.operator && other.watermark !== one.watermark);
   return html`<${Panel} id="event-time" title="Event time" about="An operator is as far as the slowest of its inputs. An input is as far as the slowest subtask that sends to it.">
     ${used
       ? html`<p>The job is at <b><${EventTime} text=${job.watermark} now=${at} /></b>${known(job.event_time_lag) && html`, ${duration(job.event_time_lag)} behind the clock`}.</p>
         <${Table} label="Event time of each input" heads=${["input of", "from", "is at", ["behind the clock"], "held by"]} empty="No operator has reported an input yet." rows=${inputs.map((one) => ({
           key: `${one.operator} ${one.source}`,
-          mark: one.holds && several(one) ? "holds" : "",
+          mark: behind(one) ? "holds" : "",
           cells: [
             name(one.operator),
             name(one.source),
             html`<${EventTime} text=${one.watermark} now=${at} />`,
             duration(one.lag, "–"),
-            html`${name(one.source)}, subtask ${one.held_by}${one.holds && several(one) ? html` <${Chip} kind="warns" mark="◀">holds it back<//>` : ""}`,
+            html`${name(one.source)}, subtask ${one.held_by}${behind(one) ? html` <${Chip} kind="warns" mark="◀">holds it back<//>` : ""}`,
           ],
         }))} />`
       : html`<p class="empty">The job uses no event time: no stream has timestamps.</p>`}

@@ -1,6 +1,6 @@
 // The state of a job and of its operators in a word, with a mark and a kind for the style.
 
-import { NONE, percent } from "./words.js";
+import { NONE, percent, UNMEASURED } from "./words.js";
 
 const JOBS = {
   CREATED: ["waits", "◌"], STARTING: ["waits", "◌"], RUNNING: ["good", "▶"], RESTARTING: ["warns", "↻"], STOPPING: ["waits", "■"],
@@ -29,7 +29,7 @@ export function operatorState(figures, parallelism) {
   if (!figures || !figures.subtasks_reporting) return { kind: "unknown", mark: "?", text: NONE, shares: null };
   if (figures.subtasks_finished >= parallelism) return { kind: "finished", mark: "✓", text: "finished", shares: null };
   const { busy, waiting, backpressured } = figures;
-  if (!busy) return { kind: "unknown", mark: "?", text: NONE, shares: null };
+  if (!busy) return { kind: "unknown", mark: "?", text: UNMEASURED, shares: null };
   const shares = { busy: busy.worst, backpressured: backpressured?.worst ?? 0, waiting: waiting?.worst ?? 0 };
   if (shares.backpressured >= 0.5 && shares.backpressured >= shares.busy) {
     return { kind: "backpressured", mark: "■", text: `back-pressured ${percent(shares.backpressured)}`, shares };

@@ -1,6 +1,7 @@
 // Figures as text for people: durations, sizes, times. What is not known has words of its own; NaN appears nowhere.
 
 export const NONE = "no report yet";
+export const UNMEASURED = "not measured yet"; // a rate takes two reports
 
 const whole = new Intl.NumberFormat("en");
 const short = new Intl.NumberFormat("en", { maximumFractionDigits: 1 });
@@ -17,23 +18,23 @@ export function count(value, none = NONE) {
 }
 
 /** A rate: 21,476/s; below ten with a decimal. */
-export function rate(value, none = NONE) {
+export function rate(value, none = UNMEASURED) {
   if (!known(value)) return none;
   return `${value !== 0 && Math.abs(value) < 10 ? short.format(value) : count(value)}/s`;
 }
 
 /** A share of 1 as a percentage. */
-export function percent(value, none = NONE) {
+export function percent(value, none = UNMEASURED) {
   return known(value) ? `${Math.round(value * 100)} %` : none;
 }
 
-/** A size in bytes: 3.5 MB; a kB has 1,000 bytes, as in the progress line. */
+/** A size in bytes: 3.3 MiB, as the command line and the settings count. */
 export function size(value, none = NONE) {
   if (!known(value)) return none;
   let amount = value;
-  for (const unit of ["B", "kB", "MB", "GB", "TB"]) {
-    if (Math.abs(amount) < 1000 || unit === "TB") return `${unit === "B" ? whole.format(amount) : short.format(amount)} ${unit}`;
-    amount /= 1000;
+  for (const unit of ["B", "KiB", "MiB", "GiB", "TiB"]) {
+    if (Math.abs(amount) < 1024 || unit === "TiB") return `${unit === "B" ? whole.format(amount) : short.format(amount)} ${unit}`;
+    amount /= 1024;
   }
   return none;
 }
