@@ -123,11 +123,14 @@ _TEXTS = {
         cast(N as double) ; cast(N as float) ; cast(N as decimal(10,2)) ; cast(N as decimal(20,4)) ;
         cast(N as tinyint) ; cast(B as int) ; cast(S as int) ; cast(S as double) ; length(S) ; octet_length(S) ;
         year(D) ; month(D) ; day(D) ; dayofweek(D) ; weekday(D) ; dayofyear(D) ; quarter(D) ; weekofyear(D) ;
-        hour(W) ; minute(W) ; second(W) ; year(W) ; datediff(D, D) ; unix_seconds(Z) ; unix_millis(Z) ;
+        hour(W) ; nanvl(d, N) ; extract(year from D) ; extract(week from D) ; extract(dow from D) ;
+        extract(doy from D) ; extract(minute from W) ; minute(W) ; second(W) ; year(W) ; datediff(D, D) ;
+        unix_seconds(Z) ; unix_millis(Z) ;
         unix_micros(Z) ; cast(Z as bigint) ; mod(N, N) ; case when N <> 0 then N / N end
     """,
     "text": r"""
-        S || S ; concat(S, S, S) ; trim(S) ; ltrim(S) ; rtrim(S) ; substring(S, 2) ; substring(S, -2, 1) ;
+        S || S ; concat(S, S, S) ; trim(S) ; lpad(S, 3, '*') ; rpad(S, 2) ; lpad(S, 0) ; reverse(S) ; ltrim(S) ;
+        rtrim(S) ; substring(S, 2) ; substring(S, -2, 1) ;
         substring(S, 0, 2) ; substr(S, -5, 3) ; left(S, 2) ; right(S, 2) ; left(S, -1) ; replace(S, 'a', 'bb') ;
         replace(S, 'a') ; coalesce(S, S) ; case when B then S else S end ; cast(N as string) ; cast(B as string) ;
         cast(D as string) ; nullif(S, S) ; lower(S) ; upper(S) ; greatest(S, S)
@@ -143,7 +146,8 @@ _TEXTS = {
         if(B, B, B) ; j <> 0 and N / j > N ; j = 0 or i % j = N
     """,
     "date": r"""
-        D + N ; D - N ; date_add(D, N) ; date_sub(D, N) ; trunc(D, 'month') ; trunc(D, 'week') ; trunc(D, 'YEAR') ;
+        D + N ; last_day(D) ; D - N ; date_add(D, N) ; date_sub(D, N) ; trunc(D, 'month') ; trunc(D, 'week') ;
+        trunc(D, 'YEAR') ;
         trunc(D, 'quarter') ; cast(W as date) ; cast(S as date) ; coalesce(D, D) ; case when B then D else D end ;
         greatest(D, D) ; to_date(S) ; date_add(D, j)
     """,
@@ -182,6 +186,18 @@ def _filled(rng: random.Random, rule: str, depth: int) -> str:
         inner = expression(rng, _LETTERS[letter], rng.choice((0, depth - 1)))
         out.append(f"({inner})" if " " in inner and rng.random() < 0.7 else inner)
     return "".join(out)
+
+
+_SIGNS = ["+", "-", "*", "%", "div", "&", "|", "^", "=", "<", ">", "<=>", "and", "or", "||"]
+_SIGNS += ["is null and", "between i and j and", "<> -", "* -", "not in (1, 2) or", "in (3) and not", "= not"]
+
+
+def chain(rng: random.Random) -> str:
+    """Operators without parentheses. sqlglot groups some in another way than Spark."""
+    out = [rng.choice(["", "", "", "", "", "not ", "- ", "~ ", "! "])]
+    for _ in range(rng.randint(2, 5)):
+        out += [rng.choice(["i", "j", "h", "y", "1", "2", "b", "c", "s", "r", "l"]), rng.choice(_SIGNS)]
+    return " ".join((*out, rng.choice(["i", "j", "b", "2"])))
 
 
 def expressions(rng: random.Random, count: int) -> list[str]:

@@ -16,7 +16,7 @@ from tailrace.api.sql.reader import read
 from tailrace.api.sql.tree import NotTranslated
 from tailrace.api.sql.verb import select_columns
 from tailrace.elements.columns.expressions import Formula
-from tests.spark.sqlqueries import DDL, SCHEMA, expressions, table
+from tests.spark.sqlqueries import DDL, SCHEMA, chain, expressions, table
 
 RECORDS = 24
 SEEDS = range(int(os.environ.get("TAILRACE_TYPE_SEEDS", 1)))
@@ -84,12 +84,13 @@ def test_each_expression_gives_the_values_and_the_type_that_spark_gives(spark: A
     ours: dict[str, tuple[pa.Array, list[int]]] = {}
     refused: list[str] = []
     drawn = list(dict.fromkeys(expressions(rng, 150)))
-    for text in drawn:
+    for text in (*drawn, *(chain(rng) for _ in range(400))):
         try:
             ours[text] = computed(text, batch)
         except NotTranslated as error:
             refused.append(f"{text}: {error}")
-    assert len(ours) > len(drawn) * 0.7, refused
+    assert len(ours.keys() & set(drawn)) > len(drawn) * 0.7, refused
+    assert len(ours.keys() - set(drawn)) > 10
     assert sum(len(good) for _, good in ours.values()) > len(ours) * RECORDS * 0.85
     with settings(spark):
         frame = spark.createDataFrame(pa.Table.from_batches([batch]), DDL)

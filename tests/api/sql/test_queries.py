@@ -136,6 +136,9 @@ def test_a_field_of_a_struct_is_reached_by_its_name() -> None:
         ("select cast(1.5 as decimal(40,2)) as b from stream", r"decimal\(40,2\) is no type"),
         ("select a from stream for update", "locks of Select is not translated"),
         ("select transform(a) using 'x' from stream", "is not translated"),
+        ("select coalesce(, a) as b from stream", r"nothing beside a comma \(line 1, column 17\)"),
+        ("select a, from stream", "nothing beside a comma"),
+        ("select a in (1, ) as b from stream", "nothing beside a comma"),
         ("values (1)", "VALUES is not translated"),
     ],
 )  # fmt: skip
@@ -146,7 +149,15 @@ def test_what_is_not_translated_is_refused_with_its_name_and_its_place(query: st
 
 @pytest.mark.parametrize(
     "condition",
-    ["a | 1 & 2", "a || s + 'x'", "a << 1 | 2", "a between 1 and 2 = true", "a = 1 and s is null is null", "a ^ 1 & 2"],
+    [
+        "a | 1 & 2",
+        "a || s + 'x'",
+        "a << 1 | 2",
+        "a between 1 and 2 = true",
+        "a = 1 and s is null is null",
+        "a ^ 1 & 2",
+        "not a > 2 <=> 1 > 0",
+    ],
 )
 def test_where_sqlglot_groups_operators_in_another_way_than_spark_parentheses_are_required(condition: str) -> None:
     with pytest.raises(GraphError):

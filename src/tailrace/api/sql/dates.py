@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tailrace.api.sql.arithmetic import add_days
 from tailrace.api.sql.texts import constant_text
 from tailrace.api.sql.tree import NotTranslated
 from tailrace.api.sql.typed import DATE, INSTANT, INT, LONG, STRING, WALL, Typed, constant, convert, is_integer, name_of
@@ -46,6 +47,15 @@ def truncate(a: Typed, unit: Typed, at: str) -> Typed:
     if a.kind != DATE or name not in _UNITS:
         raise NotTranslated(f"trunc of {name_of(a.kind)} to {name!r} is not translated", at)
     return Typed(pc.floor_temporal(a.expr, unit=_UNITS[name]), DATE)
+
+
+def last_day(a: Typed, at: str) -> Typed:
+    """The last day of the month that a date is in."""
+    if a.kind != DATE:
+        raise NotTranslated(f"last_day of {name_of(a.kind)} is not translated", at)
+    first = Typed(pc.floor_temporal(a.expr, unit="month"), DATE)
+    later = add_days(first, constant(32, INT), at)
+    return add_days(Typed(pc.floor_temporal(later.expr, unit="month"), DATE), constant(1, INT), at, "-")
 
 
 _PER_SECOND = {"seconds": 1, "millis": 10**3, "micros": 10**6}

@@ -60,6 +60,14 @@ def _isnan(a: Typed, at: str) -> Typed:
     return Typed(pc.coalesce(pc.is_nan(a.expr), pc.scalar(False)), BOOLEAN)
 
 
+def _nanvl(a: Typed, b: Typed, at: str) -> Typed:
+    if not {a.kind, b.kind} <= {FLOAT, DOUBLE}:
+        raise NotTranslated(f"nanvl of {name_of(a.kind)} and {name_of(b.kind)} is not translated", at)
+    kind = FLOAT if a.kind == b.kind == FLOAT else DOUBLE
+    one, other = (convert(x, kind, at).expr for x in (a, b))
+    return Typed(pc.if_else(pc.coalesce(pc.is_nan(one), pc.scalar(False)), other, one), kind)
+
+
 def _sign(a: Typed, at: str) -> Typed:
     if not is_number(a.kind) or a.kind == FLOAT:
         raise NotTranslated(f"sign of {name_of(a.kind)} is not translated", at)
@@ -99,6 +107,10 @@ def _several(function: Any) -> Callable[..., Typed]:
 def _optional(function: Any, places: int) -> Callable[..., Typed]:
     """A function whose last argument may be left out."""
     return lambda *given, at: function(*given, *(None,) * (places - len(given)), at)
+
+
+def _padding(name: str) -> Callable[..., Typed]:
+    return lambda a, size, fill=None, *, at: texts.pad(name, a, size, fill, at)
 
 
 _MANY = 10_000
@@ -142,6 +154,7 @@ FUNCTIONS: dict[str, SqlFunction] = {
     "not": SqlFunction(1, 1, _with_place(_logical_not)),
     "in": SqlFunction(2, _MANY, _several(comparison.either)),
     "isnull": SqlFunction(1, 1, lambda a, at: Typed(pc.is_null(a.expr), BOOLEAN)),
+    "nanvl": SqlFunction(2, 2, _with_place(_nanvl)),
     "isnan": SqlFunction(1, 1, _with_place(_isnan)),
     "concat": SqlFunction(1, _MANY, _several(texts.join)),
     "length": SqlFunction(1, 1, _with_place(texts.length)),
@@ -152,6 +165,10 @@ FUNCTIONS: dict[str, SqlFunction] = {
     "like": SqlFunction(2, 2, _with_place(texts.like)),
     "rlike": SqlFunction(2, 2, _with_place(texts.rlike)),
     "replace": SqlFunction(2, 3, _optional(texts.replace, 3)),
+    "lpad": SqlFunction(2, 3, _padding("lpad")),
+    "rpad": SqlFunction(2, 3, _padding("rpad")),
+    "reverse": SqlFunction(1, 1, _with_place(texts.reverse)),
+    "last_day": SqlFunction(1, 1, _with_place(dates.last_day), True),
     "date_add": SqlFunction(2, 2, lambda a, b, at: arithmetic.add_days(a, b, at), True),
     "date_sub": SqlFunction(2, 2, lambda a, b, at: arithmetic.add_days(a, b, at, "-"), True),
     "date_diff": SqlFunction(2, 2, _with_place(arithmetic.days_between), True),

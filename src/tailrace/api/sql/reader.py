@@ -41,6 +41,10 @@ class SqlQuery:
     where: Tree | None
 
 
+_WRITTEN = "written in the text"
+"""Mark of parentheses that are in the text. sqlglot puts others where it groups operators in its own way."""
+
+
 @cache
 def _sqlglot() -> Any:
     """The parts of sqlglot that are used. Raises `ConfigError` where it is not installed."""
@@ -58,6 +62,12 @@ def _sqlglot() -> Any:
         FUNCTION_PARSERS = {
             name: Spark.Parser.FUNCTION_PARSERS[name] for name in ("CAST", "TRY_CAST", "EXTRACT", "POSITION")
         }
+
+        def _parse_paren(self) -> Any:
+            found = super()._parse_paren()
+            if isinstance(found, exp.Paren):
+                found.meta[_WRITTEN] = True
+            return found
 
     class Dialect(Spark):
         pass
@@ -126,6 +136,11 @@ _TYPES = {
 _SECONDS = {"MICROSECOND": 1, "MILLISECOND": 10**3, "SECOND": 10**6, "MINUTE": 60 * 10**6, "HOUR": 3600 * 10**6}
 _SECONDS |= {"DAY": 86400 * 10**6, "WEEK": 7 * 86400 * 10**6}
 """Unit of an interval -> microseconds."""
+_EXTRACTS = {
+    "YEAR": "year", "QUARTER": "quarter", "MONTH": "month", "WEEK": "weekofyear", "DAY": "day", "DOY": "dayofyear",
+    "DOW": "dayofweek", "HOUR": "hour", "MINUTE": "minute",
+}  # fmt: skip
+"""Part of a time in `extract` -> the function that gives it. (Of seconds it gives another type.)"""
 _ESCAPES = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"}
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-3][0-7]{2}|.)", re.DOTALL)
 
@@ -156,7 +171,14 @@ class _Reader:
             kinds.DCOLON: "a cast by :: (write cast(x as type))",
             **{getattr(kinds, one): "the type {text} (use string)" for one in ("VARCHAR", "CHAR", "NCHAR", "BPCHAR")},
         }
+        before, comma = None, kinds.COMMA
         for token in self.lib.dialect().tokenize(self.text):
+            kind = token.token_type
+            if (kind == comma and before in (kinds.SELECT, kinds.L_PAREN, comma)) or (
+                before == comma and kind in (kinds.FROM, kinds.WHERE, kinds.R_PAREN)
+            ):
+                raise NotTranslated("there is nothing beside a comma", self.place_of(token.start))
+            before = kind
             if token.token_type in refused and self.text.startswith(token.text, token.start):
                 what = refused[token.token_type].format(text=token.text)
                 raise NotTranslated(f"{what} is not translated", self.place_of(token.start))
@@ -230,6 +252,9 @@ class _Reader:
 
     def tree(self, node: Any, parent: int | None = None) -> Tree:
         """An expression. `parent` is the loosest level that may be there without parentheses, in an operator."""
+        while type(node).__name__ == "Paren":
+            self.only(node, "this")
+            parent, node = None if node.meta.get(_WRITTEN) else parent, node.this
         kind, at = type(node).__name__, self.place(node)
         level = _LEVEL.get(kind, 0)
         if parent is not None and level > parent:
@@ -251,10 +276,6 @@ class _Reader:
 
     def _name(self, node: Any) -> str:
         return f"`{node.sql(dialect=self.lib.dialect)[:60]}`"
-
-    def _paren(self, node: Any, at: str) -> Tree:
-        self.only(node, "this")
-        return self.tree(node.this)
 
     def _column(self, node: Any, at: str) -> Tree:
         self.only(node, "this", "table", "db", "catalog")
@@ -354,6 +375,15 @@ class _Reader:
         self.only(node, "this", "expressions")
         return FunctionCall(at, str(node.this).lower(), tuple(map(self.tree, node.expressions)))
 
+    def _extract(self, node: Any, at: str) -> Tree:
+        self.only(node, "this", "expression")
+        name = _EXTRACTS.get(node.this.name.upper())
+        if name is None:
+            raise NotTranslated(
+                f"{self._name(node)} is not translated", at, f"there are {', '.join(_EXTRACTS).lower()}"
+            )
+        return FunctionCall(at, name, (self.tree(node.expression),))
+
     def _concat(self, node: Any, at: str) -> Tree:
         raise NotTranslated("texts that stand beside each other are not translated", at, "put || between them")
 
@@ -396,7 +426,7 @@ class _Reader:
 
     def _type(self, node: Any, at: str) -> pa.DataType:
         name = getattr(node.this, "name", None) or type(node.this).__name__.upper()
-        parameters = [int(one.name) for one in node.expressions]
+        parameters = [int(one.name) if one.name.isdecimal() else -1 for one in node.expressions]
         if name == "DECIMAL":
             precision, scale = (*parameters, 0)[:2] if parameters else (10, 0)
             if not 0 <= scale <= precision <= 38 or precision < 1:

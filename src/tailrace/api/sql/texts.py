@@ -114,6 +114,22 @@ def rlike(a: Typed, pattern: Typed, at: str) -> Typed:
     return Typed(pc.match_substring_regex(expr, form), BOOLEAN)
 
 
+def pad(name: str, a: Typed, size: Typed, fill: Typed | None, at: str) -> Typed:
+    """`lpad` and `rpad`: a string of a constant size, filled with one character, or cut off."""
+    expr, count = text(a, name, at), number(size, f"the size of {name}", at)
+    sign = " " if fill is None else constant_text(fill, f"what {name} fills with", at)
+    if len(sign) != 1:
+        raise NotTranslated(f"{name} with {sign!r} is not translated", at, "fill with one character")
+    function: Any = pc.utf8_lpad if name == "lpad" else pc.utf8_rpad
+    count = max(count, 0)
+    return Typed(pc.utf8_slice_codeunits(function(expr, width=count, padding=sign), 0, count), STRING)
+
+
+def reverse(a: Typed, at: str) -> Typed:
+    """The characters of a string from the last to the first."""
+    return Typed(pc.utf8_reverse(text(a, "reverse", at)), STRING)
+
+
 def contains(name: str, a: Typed, part: Typed, at: str) -> Typed:
     """`contains`, `startswith` and `endswith` with a constant."""
     function: Any = {"contains": pc.match_substring, "startswith": pc.starts_with, "endswith": pc.ends_with}[name]
