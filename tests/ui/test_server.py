@@ -18,7 +18,7 @@ from tailrace.errors import ConfigError
 from tailrace.runtime.job import Job
 from tailrace.ui import app
 from tailrace.ui.guard import Guard
-from tailrace.ui.jobs import LocalJob, MachineJobs
+from tailrace.ui.jobs import LocalJob, MachineJobs, NotAnswered
 from tailrace.ui.server import PageServer
 
 from .running import Browser, Runner, job_of
@@ -197,3 +197,20 @@ def test_what_is_no_port_is_refused_where_it_is_written() -> None:
     for wrong in ("yes", -1, 1 << 16, 1.5):
         with pytest.raises(ConfigError, match="ui must be True, False or a port"):
             tr.Environment(ui=wrong)  # type: ignore[arg-type]
+
+
+def test_a_job_that_does_not_answer_hides_no_other(running: tuple[Job, Runner]) -> None:
+    class Silent:
+        def who(self) -> dict[str, Any]:
+            raise NotAnswered("the job has not begun")
+
+        def request(self, request: dict[str, Any], seconds: float) -> dict[str, Any]:
+            raise NotAnswered("the job has not begun")
+
+    server = PageServer(lambda: [Silent(), LocalJob(running[0]), Silent()], Guard(), port=0)
+    try:
+        browser = Browser(server)
+        assert [one["id"] for one in browser.get("/api/jobs")] == [ID]
+        assert browser.get(f"/api/jobs/{ID}")["job"]["id"] == ID
+    finally:
+        server.close()

@@ -10,6 +10,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -131,7 +132,9 @@ class _Page:
 
     async def listing(self, request: Request) -> Response:
         names = ("id", "name", "status", "since", "restarts", "pid")  # a job of another version may lack some
-        found = [{name: who.get(name) for name in names} | {"link": f"#job={who['id']}"} for who in await self._all()]
+        found = [
+            {name: who.get(name) for name in names} | {"link": f"#job={who['id']}"} for _, who in await self._all()
+        ]
         return JSONResponse(found, headers=_FRESH)
 
     async def snapshot(self, request: Request) -> Response:
@@ -159,20 +162,23 @@ class _Page:
         text = await to_thread.run_sync(exposition, self._jobs)
         return Response(text, media_type=CONTENT_TYPE, headers=_FRESH)
 
-    async def _all(self) -> list[dict[str, Any]]:
-        """The reports of the jobs on themselves."""
-        return [await _call(job.who) for job in await to_thread.run_sync(self._jobs)]
+    async def _all(self) -> list[tuple[WatchedJob, dict[str, Any]]]:
+        """The jobs that answer, each with its report on itself. One that has not begun, or is gone, hides no other."""
+        found = []
+        for job in await to_thread.run_sync(self._jobs):
+            with suppress(NotAnswered):
+                found.append((job, await to_thread.run_sync(job.who)))
+        return found
 
     async def _job(self, request: Request) -> tuple[WatchedJob, dict[str, Any]]:
         """The job of a request, and its report on itself."""
         chosen = request.path_params["job"]
-        found = await to_thread.run_sync(self._jobs)
-        reports = [await _call(job.who) for job in found]
-        ids = [who["id"] for who in reports]
+        found = await self._all()
+        ids = [who["id"] for _, who in found]
         self._shots = {place: shots for place, shots in self._shots.items() if place[0] in ids}
         if chosen not in ids:
             raise HTTPException(404, f"there is no job {chosen!r} here; it may have ended")
-        return found[ids.index(chosen)], reports[ids.index(chosen)]
+        return found[ids.index(chosen)]
 
     def _shots_of(self, request: Request, *, subtasks: bool) -> _Shots:
         wish = {"verb": "snapshot", "subtasks": subtasks}

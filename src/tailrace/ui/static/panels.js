@@ -37,7 +37,7 @@ export function Status({ snapshot }) {
     <p class="sentence"><${Sentence} text=${snapshot.sentence} /></p>
     ${job.reason && !`${snapshot.sentence} ${last?.text}`.includes(job.reason) && html`<p>${job.reason}</p>`}
     ${last && html`<div class="failure">
-      <p><b>Last failure</b> <${Time} at=${last.at} now=${at} />, ${duration(at - last.at)} ago: ${last.text} <${After} failure=${last} /></p>
+      <p><b>Last failure</b> <${Time} at=${last.at} now=${at} />, ${duration(at - last.at)} ago${snapshot.sentence.includes(last.text) ? "" : `: ${last.text}`} <${After} failure=${last} /></p>
       ${last.line && html`<p><${Line} text=${last.line} /></p>`}
       ${last.advice && html`<p class="muted">${last.advice}</p>`}
     </div>`}
