@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -20,8 +20,8 @@ from tailrace.spark.cluster.session import local_session
 
 SYSTEMS = ("tailrace", "spark")
 BATCH = 8_192
-FEW = 1_000
-"""Largest batch whose latencies are looked at: those of a throughput run are large."""
+PATIENCE = 120.0
+"""Seconds behind the last record of a latency run in which it must have been read."""
 SETTLE = 3.0
 """Seconds in front of the first record of a latency run: workers start."""
 
@@ -123,12 +123,16 @@ def ours(spark: Any, spec: DataSourceSpec) -> dict[str, Any]:
     began = time.perf_counter()
     stream = env.from_data_source(Numbers, options, form=spec.form, until=None if lasts else "now")
     if spec.form == "columns":
-        found = stream.map_batches(tally).sink_to(tr.sinks.Collect())
+        found = stream.map_batches(lambda batch: tally(batch, lasts)).sink_to(tr.sinks.Collect())
     else:
-        found = stream.batch(BATCH, timeout=0.001).map(tally_rows).sink_to(tr.sinks.Collect())
+        found = stream.batch(BATCH, timeout=0.001).map(lambda rows: tally_rows(rows, lasts)).sink_to(tr.sinks.Collect())
     job = env.execute("data source")
     if lasts:
-        time.sleep(max(0.0, float(options["begin"]) + spec.seconds + 1.0 - time.time()))
+        wait_for(
+            spec,
+            options,
+            lambda: (job.last_progress or {"tailrace": {"totalInputRows": 0}})["tailrace"]["totalInputRows"],
+        )
         job.stop(drain=True)
     job.await_termination()
     took = time.perf_counter() - began
@@ -136,14 +140,14 @@ def ours(spark: Any, spec: DataSourceSpec) -> dict[str, Any]:
     return figures_of(spec, sum(count for count, _ in tallies), took, [late for _, lates in tallies for late in lates])
 
 
-def tally(batch: Any) -> Any:
-    late = time.time() - batch.column("at").to_numpy() if batch.num_rows <= FEW else ()
+def tally(batch: Any, lasts: bool) -> Any:
+    late = time.time() - batch.column("at").to_numpy() if lasts else ()
     return pa.record_batch({"count": [batch.num_rows], "late": pa.array([list(late)], pa.list_(pa.float64()))})
 
 
-def tally_rows(rows: Any) -> tuple[int, list[float]]:
+def tally_rows(rows: Any, lasts: bool) -> tuple[int, list[float]]:
     now = time.time()
-    return len(rows), [now - row.at for row in rows] if len(rows) <= FEW else []
+    return len(rows), [now - row.at for row in rows] if lasts else []
 
 
 def sparks(spark: Any, spec: DataSourceSpec) -> dict[str, Any]:
@@ -162,13 +166,20 @@ def sparks(spark: Any, spec: DataSourceSpec) -> dict[str, Any]:
     writer = spark.readStream.format("Numbers").options(**options).load().writeStream
     if lasts:
         query = writer.foreachBatch(look).start()
-        time.sleep(max(0.0, float(options["begin"]) + spec.seconds + 3.0 - time.time()))
+        wait_for(spec, options, lambda: len(late))
         query.stop()
         return figures_of(spec, len(late), 0.0, late)
     query = writer.format("noop").trigger(availableNow=True).start()
     query.awaitTermination()
     took = time.perf_counter() - began
     return figures_of(spec, sum(one["numInputRows"] for one in query.recentProgress), took, [])
+
+
+def wait_for(spec: DataSourceSpec, options: dict[str, str], read: Callable[[], int]) -> None:
+    """Waits until all records of a latency run were read."""
+    last = float(options["begin"]) + spec.seconds
+    while time.time() < last or (read() < int(options["count"]) and time.time() < last + PATIENCE):
+        time.sleep(0.2)
 
 
 def figures_of(spec: DataSourceSpec, count: int, seconds: float, late: list[float]) -> dict[str, Any]:
