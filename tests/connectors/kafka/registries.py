@@ -58,6 +58,8 @@ class SchemaRegistryServer:
         if self.login is not None and login != self.login:
             return 401, {"error_code": 401, "message": "Unauthorized"}
         match [unquote(one) for one in urlsplit(path).path.strip("/").split("/")]:
+            case ["schemas", "types"]:
+                return 200, ["AVRO", "PROTOBUF"]
             case ["schemas", "ids", id] if verb == "GET":
                 if not 0 < int(id) <= len(self.schemas):
                     return 404, {"error_code": 40403, "message": f"Schema {id} not found"}

@@ -247,6 +247,39 @@ def test_a_job_writes_and_reads_a_topic_through_the_registry(kafka: Server, serv
 
 
 @pytest.mark.servers
+def test_a_registry_that_goes_away_fails_the_attempt_and_sets_no_record_aside(
+    kafka: Server, server: SchemaRegistryServer
+) -> None:
+    topic = Topic(kafka)
+    encode = tr.KafkaAvro(server.url, CLICK).encoder("s")
+    topic.write([encode(Click("a", "b"))])
+    source = tr.sources.Kafka(kafka.url, topic.name, until="latest", format=tr.KafkaAvro(server.url))
+    source.check = lambda: setattr(server, "away", True)  # type: ignore[method-assign]
+    env = tr.Environment(parallelism=1, restart=tr.NoRestart())
+    read = env.from_source(source, on_error=tr.Aside("bad"))
+    bad = read.side_output("bad").sink_to(tr.sinks.Collect())
+    read.sink_to(tr.sinks.Collect())
+    with pytest.raises(tr.JobFailed, match="schema 1: not now"):
+        tr.testing.run(env)
+    assert bad.result() == []
+
+
+@pytest.mark.servers
+def test_a_registry_that_refuses_is_named_before_the_job_runs(kafka: Server, server: SchemaRegistryServer) -> None:
+    topic = Topic(kafka)
+    server.login = "Basic nobody"
+    for url, error in ((server.url, "Unauthorized"), ("http://me:secret-word@127.0.0.1:1", "does not answer")):
+        form = tr.KafkaAvro(url, CLICK)
+        for one in (
+            tr.sources.Kafka(kafka.url, topic.name, format=form),
+            tr.sinks.Kafka(kafka.url, topic.name, value=form),
+        ):
+            with pytest.raises(ConfigError, match=error) as refused:
+                one.check()
+            assert "secret-word" not in str(refused.value)
+
+
+@pytest.mark.servers
 def test_a_schema_that_is_refused_fails_before_the_job_runs(kafka: Server, server: SchemaRegistryServer) -> None:
     topic = Topic(kafka)
     tr.KafkaAvro(server.url, CLICK).check(f"{topic.name}-value")

@@ -66,9 +66,9 @@ class KafkaAvro(RegistryFormat):
 
     def check(self, subject: str | None) -> None:
         avro_library()
+        self.registry.check()
         if subject is not None:
             self._register(subject)
-            self.registry.close()  # workers may be forked from here
 
     def _register(self, subject: str) -> int:
         """The id of the schema of what is written."""

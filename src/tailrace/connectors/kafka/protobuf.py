@@ -69,10 +69,9 @@ class KafkaProtobuf(RegistryFormat):
             raise ValueError(f"it is a message {name}, not {expected}")
 
     def check(self, subject: str | None) -> None:
-        registry_library()
+        self.registry.check()
         if subject is not None:
             self._register(subject)
-            self.registry.close()  # workers may be forked from here
 
     def _register(self, subject: str) -> int:
         return self._register_file(subject, self.message.DESCRIPTOR.file)

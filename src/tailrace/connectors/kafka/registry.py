@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -11,8 +12,6 @@ from tailrace.passwords import hide_passwords
 
 R = TypeVar("R")
 HEADER = struct.Struct(">bI")
-UNKNOWN_SCHEMA = 40403
-"""Code of the registry's error for an id that it does not know."""
 LOGIN_SETTING = "registry={'url': ..., 'basic.auth.user.info': 'user:password'}"
 
 
@@ -57,6 +56,11 @@ class SchemaRegistry:
         """A version of a subject, with its `schema` and its number."""
         return self.call(f"subject {subject!r}", lambda client: client.get_version(subject, version))
 
+    def check(self) -> None:
+        """Raises `ConfigError` or `ServiceUnreachable` for a registry that refuses the login, or does not answer."""
+        with contextlib.suppress(ValueError):  # some have no such request, and answer
+            self.call("types of schemas", lambda client: client.get_schema_types())
+
     def close(self) -> None:
         """Closes the connections. A later call opens new ones."""
         if self._made is not None:
@@ -64,8 +68,8 @@ class SchemaRegistry:
             self._made = None
 
     def call(self, what: str, call: Callable[[Any], R]) -> R:
-        """The result of a call of the client. Raises `ServiceUnreachable` where another try may help, `ValueError` for an
-        unknown id, else `ConfigError` in the words of the registry."""
+        """The result of a call of the client. Raises `ServiceUnreachable` where another try may help, `ValueError` for what
+        the registry does not have, else `ConfigError` in its words."""
         library = registry_library()
         try:
             if self._made is None:
@@ -75,7 +79,7 @@ class SchemaRegistry:
             where = f"the schema registry at {hide_passwords(self.url)}: {what}"
             if error.http_status_code >= 500 or error.http_status_code in (408, 429):
                 raise ServiceUnreachable(f"{where}: {error}") from None
-            if error.error_code == UNKNOWN_SCHEMA:
+            if error.http_status_code == 404:
                 raise ValueError(f"{where}: {error.error_message}") from None
             hint = f" ({LOGIN_SETTING})" if error.http_status_code in (401, 403) else ""
             raise ConfigError(f"{where}: {error}{hint}") from None
@@ -118,11 +122,14 @@ def check_format(form: RegistryFormat, subject: str | None) -> None:
         form.check(subject)
     except (ServiceUnreachable, ValueError) as error:
         raise ConfigError(str(error)) from None
+    finally:
+        form.registry.close()  # workers may be forked from here
 
 
 class RegistryFormat:
     """The base of formats whose values begin with the id of a schema."""
 
+    registry: SchemaRegistry
     subject: str | None = None
 
     def __call__(self, data: Any) -> Any:
