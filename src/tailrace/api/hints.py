@@ -269,7 +269,7 @@ SINKS: dict[str, str] = {
     **dict.fromkeys(
         ("Csv", "CSV", "Json", "JSON", "JsonFiles"), "write lines, tr.sinks.TextFiles, or tr.sinks.Parquet"
     ),
-    **dict.fromkeys(("Iceberg", "Jdbc", "JDBC"), _SPARK_WRITES),
+    **dict.fromkeys(("Jdbc", "JDBC"), _SPARK_WRITES),
     **dict.fromkeys(
         ("Kinesis", "Pulsar", "Http", "Elasticsearch"),
         'there is no such sink; write a tr.Sink (its contract is in the guide, "A sink of your own"), or use '

@@ -8,6 +8,7 @@ from typing import Any
 SINKS: dict[str, str] = {
     "Database": "tailrace.connectors.databases",
     "Delta": "tailrace.connectors.lake.deltasink",
+    "Iceberg": "tailrace.connectors.lake.icebergsink",
     "Kafka": "tailrace.connectors.kafka.sink",
     "Nats": "tailrace.connectors.nats.sink",
     "Postgres": "tailrace.connectors.postgres.sink",

@@ -84,8 +84,11 @@ class PartitionedWriter(SinkWriter):
         schema: pa.Schema | None,
         make: Callable[[SinkFolder, Iterator[int], pa.Schema], ParquetWriter],
         ctx: SinkContext,
+        keep_keys: bool = False,
     ) -> None:
+        """`keep_keys`: the files have the partition columns, too."""
         self.folder, self.keys, self.schema, self._make = folder, keys, schema, make
+        self._left_out = () if keep_keys else keys
         self.open: dict[str, ParquetWriter] = {}
         """Folder of a partition -> its writer, the one that was written last at the end."""
         self._ctx, self._numbers = ctx, file_numbers(ctx)
@@ -96,7 +99,7 @@ class PartitionedWriter(SinkWriter):
     def write(self, batch: pa.RecordBatch) -> None:
         if self.schema is None:
             self._find_schema(batch.schema)
-        own = batch.select([name for name in batch.schema.names if name not in self.keys])
+        own = batch.select([name for name in batch.schema.names if name not in self._left_out])
         for folder, part in self._parts(batch, own):
             self._write_part(folder, part)
         while sum(one.rows for one in self.open.values()) > MOST_WAITING:
@@ -145,7 +148,7 @@ class PartitionedWriter(SinkWriter):
             if len(self.open) >= MOST_OPEN:
                 self._end(next(iter(self.open)))
             assert self.schema is not None
-            own = pa.schema([field for field in self.schema if field.name not in self.keys])
+            own = pa.schema([field for field in self.schema if field.name not in self._left_out])
             writer = self._make(_Below(self.folder, folder), self._numbers, own)
         self.open[folder] = writer
         writer.write(part)

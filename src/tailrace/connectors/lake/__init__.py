@@ -10,5 +10,7 @@ subtask (`connectors.transactional`): so each file is listed once, whoever publi
 - `outputs`: the transactions that a table does not have yet, by their marks.
 - `lakesink`: the base of the sinks.
 - `deltatable`, `deltasink`, `deltasource`: Delta.
+- `icebergtable`, `icebergsink`: Iceberg.
+- `types`: the types of columns in tables.
 - `opening`: the source of a table that a user names.
 """

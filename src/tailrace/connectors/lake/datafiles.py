@@ -123,10 +123,12 @@ class FilesWriter(TransactionWriter):
         fit_schema: Callable[[pa.Schema], pa.Schema],
         partition_by: Sequence[str],
         roll: Roll | None,
+        keep_keys: bool = False,
     ) -> None:
-        """`schema`: the columns of the files; None if `fit_schema` is to make them of the columns of the first batch."""
+        """`schema`: the columns of the files; None if `fit_schema` is to make them of the columns of the first batch.
+        `keep_keys`: the files have the partition columns, too."""
         super().__init__(sink, ctx)
-        self.schema = schema
+        self.schema, self._keep_keys = schema, keep_keys
         self._fit_schema, self._folder, self._base = fit_schema, folder, base
         self._ctx, self._keys, self._roll = ctx, tuple(partition_by), roll
         self._writer: SinkWriter | None = None
@@ -153,7 +155,7 @@ class FilesWriter(TransactionWriter):
         def make(folder: SinkFolder, numbers: Iterator[int], own: pa.Schema) -> ParquetWriter:
             return DataFileWriter(self._base, folder, self._ctx, own, self._roll, self._found, numbers)
 
-        return PartitionedWriter(self._folder, self._keys, schema, make, self._ctx)
+        return PartitionedWriter(self._folder, self._keys, schema, make, self._ctx, self._keep_keys)
 
     def prepare(self) -> bytes | None:
         token = None if self._writer is None else self._writer.prepare()

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.types as t
 
 from tailrace.connectors.hidden import SinkFolder, protocol_of
 from tailrace.connectors.lake.datafiles import StoreFolder
+from tailrace.connectors.lake.types import DELTA, table_schema
 from tailrace.connectors.localfiles import LocalSinkFolder
 from tailrace.errors import ConfigError
 
@@ -189,43 +189,4 @@ def _columns_with_rules(table: Any) -> Iterator[tuple[str, str]]:
 def delta_schema(schema: pa.Schema, who: str) -> pa.Schema:
     """The columns of a Delta table for records with these columns. Raises `ConfigError` for a type that Delta does not
     have."""
-    return pa.schema([_field(field, who, field.name) for field in schema])
-
-
-def _field(field: pa.Field, who: str, path: str) -> pa.Field:
-    return pa.field(field.name, _type(field.type, who, path), field.nullable)
-
-
-def _type(kind: pa.DataType, who: str, path: str) -> pa.DataType:
-    if t.is_dictionary(kind):
-        return _type(kind.value_type, who, path)
-    if kind in _PLAIN:
-        return _PLAIN[kind]
-    if t.is_timestamp(kind):
-        return pa.timestamp("us", "UTC" if kind.tz else None)
-    if t.is_decimal(kind) and kind.precision <= 38:
-        return pa.decimal128(kind.precision, kind.scale)
-    if t.is_struct(kind):
-        return pa.struct([_field(one, who, f"{path}.{one.name}") for one in kind])
-    if t.is_map(kind):
-        return pa.map_(_type(kind.key_type, who, path), _field(kind.item_field, who, path))
-    if t.is_list(kind) or t.is_large_list(kind) or t.is_fixed_size_list(kind):
-        return pa.list_(_field(kind.value_field, who, path).with_name("element"))
-    advice = "cast it before the sink" if not t.is_null(kind) else "give the sink a schema"
-    raise ConfigError(f"{who}: column {path!r} is {kind}, a type that tables of this format do not have: {advice}")
-
-
-_PLAIN = {
-    **{kind: kind for kind in (pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64())},
-    **{kind: kind for kind in (pa.string(), pa.binary(), pa.date32())},
-    pa.uint8(): pa.int16(),
-    pa.uint16(): pa.int32(),
-    pa.uint32(): pa.int64(),
-    pa.uint64(): pa.int64(),
-    pa.float16(): pa.float32(),
-    pa.large_string(): pa.string(),
-    pa.string_view(): pa.string(),
-    pa.large_binary(): pa.binary(),
-    pa.binary_view(): pa.binary(),
-    pa.date64(): pa.date32(),
-}
+    return table_schema(schema, DELTA, who)
