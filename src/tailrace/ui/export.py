@@ -49,7 +49,7 @@ PAGE = """<!doctype html>
 
 def as_html(snapshot: Mapping[str, Any]) -> str:
     """A snapshot of a job as an HTML file that needs nothing else: it opens from a disk, an e-mail or a ticket."""
-    places = layout_of(snapshot["graph"], row=20.0, top=46.0, least=210.0)
+    places = layout_of(snapshot["graph"], row=20.0, top=46.0, least=216.0)
     return PAGE.format(
         title=escape(f"{snapshot['job']['name']} – Tailrace"),
         style=(STATIC / "page.css").read_text(encoding="utf-8"),

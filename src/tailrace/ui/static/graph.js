@@ -19,7 +19,7 @@ const signature = (graph) => JSON.stringify([graph.operators.map((one) => [one.u
 
 function sizeOf(chain) {
   const longest = Math.max(...chain.operators.map((one) => cut(one.name).length));
-  return { width: Math.max(190, 2 * PAD + 7.2 * longest + 74), height: TOP + ROW * chain.operators.length + 6 };
+  return { width: Math.max(216, 2 * PAD + 7.2 * longest + 74), height: TOP + ROW * chain.operators.length + 6 };
 }
 
 /** The graph as ELK takes it: chains in the boxes of their loops. */
