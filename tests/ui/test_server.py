@@ -10,8 +10,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from typer.testing import CliRunner
 
 import tailrace as tr
+from tailrace.cli.main import app as cli
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.view.snapshot import JobSnapshot
 from tailrace.errors import ConfigError
@@ -214,3 +216,23 @@ def test_a_job_that_does_not_answer_hides_no_other(running: tuple[Job, Runner]) 
         assert browser.get(f"/api/jobs/{ID}")["job"]["id"] == ID
     finally:
         server.close()
+
+
+def test_the_command_lets_other_machines_in_only_under_names_that_are_given() -> None:
+    ended = CliRunner().invoke(cli, ["ui", "--host", "0.0.0.0"])
+    assert ended.exit_code == 2
+    assert "--host 0.0.0.0 lets other machines in: name those under which they reach this one" in ended.output
+
+
+def test_the_command_reports_a_port_that_is_taken(browser: Browser) -> None:
+    ended = CliRunner().invoke(cli, ["ui", "--port", str(browser.port)])
+    assert ended.exit_code == 2
+    assert f"cannot listen on port {browser.port}" in ended.output
+
+
+def test_each_scrape_is_of_this_moment(browser: Browser) -> None:
+    text = browser.get("/metrics")
+    assert "tailrace_operator_waiting_bytes{" in text
+    assert 'tailrace_job_status{status="RUNNING",tailrace_job="numbers"} 1.0' in text
+    assert browser.post(f"/api/jobs/{ID}/cancel")[0] == 200
+    assert 'tailrace_job_status{status="CANCELLED",tailrace_job="numbers"} 1.0' in browser.get("/metrics")

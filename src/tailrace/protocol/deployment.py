@@ -101,6 +101,17 @@ BUCKET, SUM = ".bucket.", ".sum"
 """The parts between the name of a histogram and the number of a bucket, and behind its name, in names of counters."""
 
 
+class OperatorReport(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Figures of an operator inside a subtask. None: not counted, since the operator runs as one function with another."""
+
+    node: int
+    records_in: int | None = None
+    records_out: int | None = None
+    state_entries: int = 0
+    gauges: list[str] = []
+    """The names of its metrics that are gauges; the others only grow."""
+
+
 class SubtaskReport(msgspec.Struct, frozen=True, omit_defaults=True):
     """Figures of one subtask since its start. Times are int64 microseconds."""
 
@@ -119,8 +130,6 @@ class SubtaskReport(msgspec.Struct, frozen=True, omit_defaults=True):
     blocked: bool = False
     finished: bool = False
     metrics: dict[str, float] = {}
-    gauges: list[str] = []
-    """The names of `metrics` that are gauges; the others only grow."""
     waits_for: str = ""
     """The reason why its last step did nothing (`task.subtask.idleness.Reason`); empty where the step did something."""
     unsent_bytes: int = 0
@@ -129,6 +138,8 @@ class SubtaskReport(msgspec.Struct, frozen=True, omit_defaults=True):
     under_way_micros: int = 0
     """The duration of a step that had not come back at the last sign of life of the process. It is not in `busy_micros`.
     The coordinator knows it from a `Heartbeat`: a worker reports between steps."""
+    operators: list[OperatorReport] = []
+    """The figures of its operators."""
     age_micros: int = 0
     """The age of the other figures. The coordinator sets it when the figures are requested."""
 

@@ -15,7 +15,7 @@ from tailrace.coordinator.view.snapshot import JobSnapshot
 from tailrace.coordinator.view.snapshots import SnapshotMaker
 from tailrace.elements.timestamps import MIN_TIME
 from tailrace.graph.plan import Plan
-from tailrace.protocol.deployment import FailureKind, InputTime, SubtaskReport
+from tailrace.protocol.deployment import FailureKind, InputTime, OperatorReport, SubtaskReport
 
 SECOND = 1_000_000
 
@@ -53,6 +53,8 @@ class Watched:
 
 
 def report(vertex: int, subtask: int, records: int, busy: float = 0.0, **others: Any) -> SubtaskReport:
+    """The report of a subtask in the dataflow of `scores`: the first operators of its vertices are nodes 0 and 2."""
+    others.setdefault("operators", [OperatorReport(2 * vertex, records, records)])
     return SubtaskReport(
         vertex,
         subtask,
@@ -184,3 +186,37 @@ def test_a_loop_is_a_box_with_a_feedback_edge() -> None:
     kinds = {one.uid: one.kind for one in shot.graph.operators if one.scope == scope.id}
     [back] = [one for one in shot.graph.edges if one.feedback]
     assert (kinds[back.source], kinds[back.target]) == ("tail", "head")
+
+
+def test_operators_inside_a_chain_and_at_both_ends_have_counts_of_their_own() -> None:
+    """One side output goes to two operators, and counts once."""
+
+    def sort(value: int, ctx: Any) -> Any:
+        if value % 10 == 0:
+            ctx.emit("tens", value)
+        else:
+            yield value
+
+    env = tr.Environment(parallelism=2)
+    numbers = env.from_source(tr.sources.Sequence(0, 100), uid="numbers")
+    doubled = numbers.map(lambda v: v, uid="same").map(lambda v: v, uid="again")
+    sorted_out = doubled.process(sort, uid="sort")
+    sorted_out.filter(lambda v: v < 50, uid="small").sink_to(tr.sinks.Callback(abs), uid="out")
+    tens = sorted_out.side_output("tens")
+    tens.sink_to(tr.sinks.Callback(abs), uid="tens")
+    tens.key_by(lambda v: v).process(lambda v, ctx: [v, v], uid="twice").sink_to(tr.sinks.Callback(abs), uid="keyed")
+    job = tr.testing.run(env)
+    maker = SnapshotMaker("id", "counts", job.simulation.plan, lambda: 0)
+    figures = maker.make(JobView(JobStatus.RUNNING, slots=[SlotFigures(job.simulation.reports)])).operators
+    counts = {uid: (one.records_in, one.records_out) for uid, one in figures.items()}
+    assert counts == {
+        "numbers": (100, 100),
+        "same": (100, 100),
+        "again": (100, 100),
+        "sort": (100, 100),
+        "small": (90, 45),
+        "out": (45, 45),
+        "tens": (10, 10),
+        "twice": (10, 20),
+        "keyed": (20, 20),
+    }

@@ -20,16 +20,16 @@ from tailrace.coordinator.view.snapshot import (
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME, isoformat
 from tailrace.graph.explain import loops_of
 from tailrace.graph.graph import Node
-from tailrace.graph.operators import Head, Sink, Source
+from tailrace.graph.operators import Head, Source
 from tailrace.graph.plan import Plan, Vertex
-from tailrace.protocol.deployment import BUCKET, BUCKETS, SUM, InputTime, SubtaskReport
+from tailrace.protocol.deployment import BUCKET, BUCKETS, SUM, InputTime, OperatorReport, SubtaskReport
 
 HELD_UP = frozenset({"no credit", "encoding", "held"})
 """The reasons (`SubtaskReport.waits_for`) with which a subtask does not go on although it has input: an operator behind it
 takes nothing more, or a checkpoint does not let it."""
 FAILED = "failed_records"
 Place = tuple[int, int]
-"""A subtask: its vertex and its number."""
+"""A subtask: its vertex, or the node of an operator, and its number."""
 
 
 class Reports:
@@ -58,6 +58,36 @@ class Reports:
         return total if known else None
 
     @cached_property
+    def _reported(self) -> dict[Place, OperatorReport]:
+        """The newest report of each operator, by its node and subtask."""
+        return {(found.node, one.subtask): found for one in self.newest for found in one.operators}
+
+    @cached_property
+    def _reported_first(self) -> dict[Place, OperatorReport]:
+        """The report of each operator in the first of the views before, by its node and subtask."""
+        first = (report for _, report in self._first.values())
+        return {(found.node, one.subtask): found for one in first for found in one.operators}
+
+    def _count(self, node: int, reports: Sequence[SubtaskReport], field: str) -> int | None:
+        """The sum of a count of an operator; None where no subtask knows it."""
+        found = [self._reported.get((node, one.subtask)) for one in reports]
+        known = [number for one in found if one is not None and (number := getattr(one, field)) is not None]
+        return sum(known) if known else None
+
+    def _rate_of(self, node: int, reports: Sequence[SubtaskReport], field: str) -> float | None:
+        """The rate of a count of an operator in the last seconds; None where it is not known."""
+        total, known = 0.0, False
+        for one in reports:
+            place, before = (node, one.subtask), self._first.get((one.vertex, one.subtask))
+            new, old = self._reported.get(place), self._reported_first.get(place)
+            if before is None or new is None or old is None or getattr(new, field) is None:
+                continue
+            known = True
+            span = _moment(self._view, one) - before[0]
+            total += max(0, getattr(new, field) - (getattr(old, field) or 0)) * 1e6 / span if span > 0 else 0.0
+        return total if known else None
+
+    @cached_property
     def _shares(self) -> dict[Place, tuple[float, float, float]]:
         """(busy, waiting, back-pressured): the shares of the last seconds, by subtask. What a subtask waited for is known at
         each report; between two of them it counts as the same."""
@@ -73,6 +103,14 @@ class Reports:
                 held = sum(report.waits_for in HELD_UP for report in reports) / len(reports)
                 ready = sum(not report.waits_for and report.queued_bytes > 0 for report in reports) / len(reports)
                 found[place] = busy, (1 - busy) * max(0.0, 1 - held - ready), (1 - busy) * held
+        return found
+
+    @cached_property
+    def _shares_of(self) -> dict[int, dict[int, tuple[float, float, float]]]:
+        """The shares by vertex and subtask."""
+        found: dict[int, dict[int, tuple[float, float, float]]] = {vertex: {} for vertex in self._of}
+        for (vertex, subtask), shares in self._shares.items():
+            found[vertex][subtask] = shares
         return found
 
     def _busy(self, one: SubtaskReport) -> float | None:
@@ -112,26 +150,20 @@ class Reports:
         mine = self._of[vertex.id]
         if not mine:
             return OperatorFigures()
-        alone = len(vertex.nodes) == 1
-        metrics = _metrics(mine, node.name)
+        metrics = self._metrics(mine, node)
         timed = any(one.timed or one.inputs for one in mine) or any(one.watermark > MIN_TIME for one in mine)
         watermark = min(one.watermark for one in mine) if timed else None
         late, failed = metrics.pop(LATE[1:], None), metrics.pop(FAILED, None)
-        sinks = isinstance(node.operator, Sink)
-        only_sink = sinks and sum(self._is_sink(ident) for ident in vertex.nodes) == 1
-        out = (lambda one: one.records_sunk) if only_sink else (lambda one: one.records_out) if alone else None
-        entry = (lambda one: one.records_in) if root else out if only_sink else None
         shares = [
-            share_of({place[1]: share[at] for place, share in self._shares.items() if place[0] == vertex.id})
-            for at in range(3)
+            share_of({subtask: share[at] for subtask, share in self._shares_of[vertex.id].items()}) for at in range(3)
         ]
         return OperatorFigures(
             subtasks_reporting=len(mine),
             subtasks_finished=sum(one.finished for one in mine),
-            records_in=None if entry is None else sum(map(entry, mine)),
-            records_out=None if out is None else sum(map(out, mine)),
-            rate_in=None if entry is None else self.rate(entry, vertex.id),
-            rate_out=None if out is None else self.rate(out, vertex.id),
+            records_in=self._count(node.id, mine, "records_in"),
+            records_out=self._count(node.id, mine, "records_out"),
+            rate_in=self._rate_of(node.id, mine, "records_in"),
+            rate_out=self._rate_of(node.id, mine, "records_out"),
             busy=shares[0],
             waiting=shares[1],
             backpressured=shares[2],
@@ -140,14 +172,28 @@ class Reports:
             waiting_bytes=inflight_bytes(mine),
             late=None if late is None else int(late.total),
             failed=None if failed is None else int(failed.total),
-            state_entries=sum(one.state_entries for one in mine) if alone else None,
+            state_entries=self._count(node.id, mine, "state_entries"),
             watermark=None if watermark is None else isoformat(watermark),
             lag=self.lag(watermark),
             metrics=metrics,
         )
 
-    def _is_sink(self, ident: int) -> bool:
-        return isinstance(self._plan.graph.node(ident).operator, Sink)
+    def _metrics(self, reports: Iterable[SubtaskReport], node: Node) -> dict[str, Metric]:
+        """The counters, gauges and histograms of an operator, over its subtasks."""
+        operator = node.name
+        values: dict[str, list[float]] = {}
+        gauges: set[str] = set()
+        for one in reports:
+            found = self._reported.get((node.id, one.subtask))
+            gauges.update(() if found is None else found.gauges)
+            for name, value in one.metrics.items():
+                if name.startswith(f"{operator}."):
+                    values.setdefault(name[len(operator) + 1 :], []).append(value)
+        made = {}
+        for name, each in sorted(values.items()):
+            kind = "gauge" if name in gauges else "counter"
+            made[name] = Metric(sum(each), min(each), max(each), kind)
+        return _with_histograms(made)
 
     def inputs(self) -> list[InputFigures]:
         """Event time on each input of each operator, in the subtask that is farthest behind."""
@@ -283,22 +329,6 @@ def _skew(reports: Sequence[SubtaskReport], amount: Callable[[SubtaskReport], in
         return None
     most = max(amounts, key=lambda subtask: amounts[subtask])
     return Skew(most, amounts[most], min(amounts.values()), amounts[most] / total)
-
-
-def _metrics(reports: Iterable[SubtaskReport], operator: str) -> dict[str, Metric]:
-    """The counters, gauges and histograms of an operator, over its subtasks."""
-    values: dict[str, list[float]] = {}
-    gauges: set[str] = set()
-    for one in reports:
-        gauges |= set(one.gauges)
-        for name, value in one.metrics.items():
-            if name.startswith(f"{operator}."):
-                values.setdefault(name[len(operator) + 1 :], []).append(value)
-    found = {}
-    for name, each in sorted(values.items()):
-        kind = "gauge" if f"{operator}.{name}" in gauges else "counter"
-        found[name] = Metric(sum(each), min(each), max(each), kind)
-    return _with_histograms(found)
 
 
 def _with_histograms(metrics: dict[str, Metric]) -> dict[str, Metric]:

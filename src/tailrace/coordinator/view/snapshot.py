@@ -163,7 +163,9 @@ class OperatorFigures(msgspec.Struct, frozen=True):
     subtasks_reporting: int = 0
     subtasks_finished: int = 0
     records_in: int | None = None
+    """Records that came in; None between functions that run as one, such as a filter behind a map."""
     records_out: int | None = None
+    """Records that went out, to the main and side outputs, each once however many operators receive it."""
     rate_in: float | None = None
     rate_out: float | None = None
     busy: Share | None = None

@@ -52,6 +52,10 @@ class OperatorCutState(CutState):
     """Number of the newest rest that the operator has done, in this attempt or before the restored checkpoint."""
     finished: bool = False
     """True if `finish` was called, in this attempt or before the checkpoint that it was restored from."""
+    taken: int = 0
+    """Records that the operator before it in the chain has handed over, in this attempt."""
+    given: int = 0
+    """Records that it has emitted, to its main and side outputs, each once however many operators receive it."""
 
 
 def new_journal(node: Node) -> Journal | None:

@@ -11,11 +11,14 @@ from tailrace.elements.frames import GRANT, ROWS, ChannelId, Frame, encode_grant
 from tailrace.elements.timestamps import MAX_TIME
 from tailrace.errors import ProtocolViolation
 from tailrace.graph.plan import Plan
-from tailrace.protocol.deployment import Progress, SubtaskReport
+from tailrace.protocol.deployment import OperatorReport, Progress, SubtaskReport
 from tailrace.protocol.wire import TaskMessage
 from tailrace.task.channels.services import Services
 from tailrace.task.contract.actions import ToPeer
+from tailrace.task.operators.base import OperatorTask
+from tailrace.task.operators.sink import SinkTask
 from tailrace.task.operators.source import SourceTask
+from tailrace.task.operators.stateless import FusedRows
 from tailrace.task.operators.timestamps import TimestampsTask
 from tailrace.task.slice.nests import WorkerNests
 from tailrace.task.subtask.idleness import Idle
@@ -227,14 +230,12 @@ class Slice:
 
     def _report(self, task: Task, busy: int) -> SubtaskReport:
         metrics: dict[str, float] = {}
-        gauges: list[str] = []
         if task.loop.head is not None:
             metrics |= task.loop.head.figures()
         for operator in task.chain.operators:
             for ctx in operator.contexts():
                 for name, value in (*ctx.metrics.counters.items(), *ctx.metrics.gauges.items()):
                     metrics[f"{ctx.name}.{name}"] = value
-                gauges += [f"{ctx.name}.{name}" for name in ctx.metrics.gauges]
         return SubtaskReport(
             vertex=task.vertex.id,
             subtask=self.slot,
@@ -251,7 +252,27 @@ class Slice:
             blocked=bool(task.outbox.blocked),
             finished=task.finished,
             metrics=metrics,
-            gauges=gauges,
             waits_for="" if task.idle is None else task.idle.reason.value,
             inputs=task.gate.input_times(),
+            operators=[one for operator in task.chain.operators for one in _operator_reports(task, operator)],
         )
+
+
+def _operator_reports(task: Task, operator: OperatorTask) -> list[OperatorReport]:
+    """The figures of an operator; of several that run as one function, each has what is known of it."""
+    came = task.work.records_in if operator is task.chain.root else operator.taken
+    gone = operator.records if isinstance(operator, SinkTask) else operator.given
+    gauges = {ctx.name: list(ctx.metrics.gauges) for ctx in operator.contexts()}
+    if not isinstance(operator, FusedRows):
+        name = operator.node.name
+        return [OperatorReport(operator.node.id, came, gone, operator.state_entries(), gauges.get(name, []))]
+    first, last, kept = operator.nodes[0], operator.nodes[-1], operator.keeps_count
+    return [
+        OperatorReport(
+            node.id,
+            came if kept or node is first else None,
+            gone if kept or node is last else None,
+            gauges=gauges.get(node.name, []),
+        )
+        for node in operator.nodes
+    ]

@@ -401,12 +401,13 @@ def build_chain(
         source, target = index_of[link.source], index_of[link.target]
         if source != target:
             feeds[source].append(target)
-            onward = into(operators[target], services.debug)
+            giver = None if link.tag in targets[source] else operators[source]
+            onward = into(operators[target], services.debug, giver)
             targets[source].setdefault(link.tag, []).append(handing_over(operators[source], onward, services))
     for edge in plan.edges_out_of(vertex.id):
         source, output = index_of[edge.source_node], outputs[edge.id]
         leaving[source].append(output)
-        onto = _onto(outbox, output)
+        onto = _onto(outbox, output, None if edge.tag in targets[source] else operators[source])
         targets[source].setdefault(edge.tag, []).append(handing_over(operators[source], onto, services))
     for operator, by_tag in zip(operators, targets, strict=True):
         _wire(operator, by_tag)
@@ -446,9 +447,16 @@ def _fusion_groups(plan: Plan, vertex: Vertex, services: Services) -> list[list[
     return groups
 
 
-def _onto(outbox: Outbox, output: OutputEdge) -> Emit:
+def _onto(outbox: Outbox, output: OutputEdge, giver: OperatorTask | None) -> Emit:
     emit = outbox.emit
-    return lambda batch: emit(output, batch)
+    if giver is None:
+        return lambda batch: emit(output, batch)
+
+    def counting(batch: Batch) -> None:
+        giver.given += len(batch)
+        emit(output, batch)
+
+    return counting
 
 
 def _wire(operator: OperatorTask, by_tag: dict[str | None, list[Emit]]) -> None:

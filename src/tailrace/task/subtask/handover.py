@@ -9,11 +9,15 @@ from tailrace.task.channels.services import Services
 from tailrace.task.operators.base import Emit, OperatorTask
 
 
-def into(operator: OperatorTask, debug: bool) -> Emit:
-    """An emitter into the first input of an operator. In debug runs it watches the records."""
+def into(operator: OperatorTask, debug: bool, giver: OperatorTask | None) -> Emit:
+    """An emitter into the first input of an operator. In debug runs it watches the records. They count as output of
+    `giver`, if one is given."""
     process = operator.process
 
     def emit(batch: Batch) -> None:
+        operator.taken += len(batch)
+        if giver is not None:
+            giver.given += len(batch)
         before = fingerprint(batch) if debug else None
         try:
             process(batch, 0)
