@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -27,7 +27,7 @@ class BatchWriting:
     """The work of Spark's processes for one query. It travels to them."""
 
     url: str
-    options: Mapping[str, Any] | None
+    options: Mapping[str, Any] | None = field(repr=False)
     shared: bool
     """True for a path that other machines must see as well."""
     event_time: int | None
