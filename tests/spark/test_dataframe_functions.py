@@ -108,3 +108,20 @@ def test_columns_of_classic_sessions_and_of_connect_are_read_alike_and_give_what
             stream.to_rows().filter(F.col("a") > 1)
     with pytest.raises(GraphError, match=r"write F.col\('name'\)"):
         stream.select(spark.range(1)["id"].alias("x"))
+
+
+@pytest.mark.spark
+def test_the_types_of_a_dataframe_are_known_without_a_declaration(spark: Any) -> None:
+    batch = table(random.Random(6), 20)
+    frame = spark.createDataFrame(pa.Table.from_batches([batch]), DDL)
+    query = "select id, j + 1 as n, upper(r) as u, unix_seconds(z) as k, z, w, m * 2 as m, t from `stream` where id > 3"
+    env = tr.Environment(spark, parallelism=1)
+    sink = env.from_dataframe(frame, form="columns").sql(query).to_rows().sink_to(tr.sinks.Collect())
+    tr.testing.run(env)
+    frame.createOrReplaceTempView("stream")
+    try:
+        expected = spark.sql(query).toArrow().to_pylist()
+    finally:
+        spark.catalog.dropTempView("stream")
+    mine = sorted((row.asDict() for row in sink.result()), key=lambda row: row["id"])
+    assert mine == expected

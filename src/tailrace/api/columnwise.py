@@ -13,10 +13,12 @@ from tailrace.api.sql.dataframe import is_spark_column as is_spark_column
 from tailrace.api.sql.dataframe import tree_of
 from tailrace.api.sql.translation import Translation, check_condition, result
 from tailrace.api.sql.tree import NotTranslated
+from tailrace.elements.columns.common import has_nulls
 from tailrace.elements.columns.expressions import Formula
 from tailrace.errors import GraphError, TypeMismatch
 from tailrace.graph.declared import declared_before
-from tailrace.graph.operators import FilterColumns, Forward, Select
+from tailrace.graph.graph import Node
+from tailrace.graph.operators import FilterColumns, Forward, Select, Source
 
 if TYPE_CHECKING:
     from tailrace.api.nodes import Stream
@@ -71,6 +73,24 @@ def declared_schema(stream: Stream) -> pa.Schema | None:
     return declared_before(stream.env._graph.nodes.__getitem__, stream._edges(Forward()))
 
 
+def types_of(stream: Stream, verb: str) -> pa.Schema:
+    """The schema of a stream in columns, also where only its source knows it, as that of a DataFrame does. Raises
+    `TypeMismatch` if nothing knows it."""
+    edges = stream._edges(Forward())
+    found = declared_before(stream.env._graph.nodes.__getitem__, edges, _expected_of_source)
+    if found is None:
+        raise TypeMismatch(
+            f"{verb}: the types of the columns are not known here, and Spark's results depend on them; call "
+            f"to_columns(schema) before"
+        )
+    return found
+
+
+def _expected_of_source(node: Node, given: pa.Schema | None) -> pa.Schema | None:
+    found = getattr(node.operator.source, "expected_schema", None) if isinstance(node.operator, Source) else None
+    return found if isinstance(found, pa.Schema) and not has_nulls(found) else None
+
+
 def check_alike(stream: Stream, other: Stream, verb: str) -> None:
     """Raises `TypeMismatch` if two streams in columns are known to have different columns: they cannot be united."""
     if stream.columns is not None and other.columns is not None and stream.columns != other.columns:
@@ -93,12 +113,7 @@ def _of_spark(stream: Stream, given: Any, verb: str, *, condition: bool = False)
     """The expression, or the name of a column, for a Column of PySpark; anything else as it is."""
     if not is_spark_column(given):
         return given
-    schema = declared_schema(stream)
-    if schema is None:
-        raise TypeMismatch(
-            f"{verb}: the types of the columns are not known here, and Spark's results depend on them; call "
-            f"to_columns(schema) before"
-        )
+    schema = types_of(stream, verb)
     try:
         tree = tree_of(given)[1]
         return check_condition(tree, schema) if condition else result(tree, Translation(schema))

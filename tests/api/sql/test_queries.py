@@ -1,5 +1,6 @@
 """Queries in SQL on streams in columns: results, and what is refused, with its place in the text."""
 
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -237,3 +238,38 @@ def test_each_name_of_a_function_is_there_once() -> None:
     assert len(names) == len(set(names))
     assert not set(names) & (set(ALIASES) | set(INSTEAD)) and not set(ALIASES) & set(INSTEAD)
     assert set(ALIASES.values()) <= set(names)
+
+
+def test_columns_of_arrow_count_as_the_types_of_spark_that_have_their_values() -> None:
+    schema = pa.schema(
+        [
+            ("z", pa.timestamp("us", "Europe/Berlin")),
+            ("w", pa.timestamp("s")),
+            ("t", pa.date64()),
+            ("s", pa.large_string()),
+            ("v", pa.duration("s")),
+        ]
+    )
+    when = datetime(2024, 5, 1, 12, tzinfo=UTC)
+    row = when, when.replace(tzinfo=None), when.date(), "ab", timedelta(minutes=5)
+    given = tr.Environment(parallelism=1).from_collection([row]).to_columns(schema)
+    query = """
+        select unix_seconds(z) as a, z = timestamp '2024-05-01 14:00:00+02:00' as b, hour(w + v) as c, last_day(t) as d,
+               upper(s) || 'c' as e, t = '2024-05-01' as f, s, z
+        from stream
+    """
+    assert results(query, given) == [(1714564800, True, 12, date(2024, 5, 31), "ABc", True, "ab", when)]
+
+
+def test_a_query_that_is_nested_too_deeply_is_refused() -> None:
+    deep = "(" * 3000 + "a" + ")" * 3000
+    with pytest.raises(GraphError, match=r"sql: .*(nested too deeply|no SQL that can be read)"):
+        stream().sql(f"select {deep} as b from stream")
+    many = ", ".join(map(str, range(2000)))
+    assert results(f"select a from stream where a in ({many})") == [(1,), (7,)]
+
+
+@pytest.mark.parametrize("text", ["-nan", "0x1p3", "1.5d", "+5", " 1", "1e", "1_0"])
+def test_texts_that_spark_and_arrow_read_differently_are_no_numbers(text: str) -> None:
+    with pytest.raises(tr.JobFailed):
+        results("select cast(s as double) as b from stream", stream([(1, 1.0, text, 1)]))

@@ -240,11 +240,19 @@ def _date_of(text: Any) -> Any:
     return pc.strptime(checked, format="%Y-%m-%d", unit="s").cast(DATE)
 
 
+_REAL = r"(?i)^(?:-?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|nan|-?inf(?:inity)?)$"
+"""Texts of numbers that Java and Arrow read alike."""
+
+
+def _number_of(text: Any) -> Any:
+    return require(text, pc.match_substring_regex(text, _REAL), "a text is no number that Spark and Arrow read alike")
+
+
 _CASTS: dict[tuple[pa.DataType, pa.DataType], Any] = {
     (BOOLEAN, STRING): lambda x: x.cast(STRING),
     (STRING, pa.binary()): lambda x: x.cast(pa.binary()),
-    (STRING, FLOAT): lambda x: x.cast(FLOAT),
-    (STRING, DOUBLE): lambda x: x.cast(DOUBLE),
+    (STRING, FLOAT): lambda x: _number_of(x).cast(FLOAT),
+    (STRING, DOUBLE): lambda x: _number_of(x).cast(DOUBLE),
     (STRING, DATE): _date_of,
     (DATE, STRING): lambda x: x.cast(STRING),
     (DATE, WALL): lambda x: x.cast(WALL),

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from tailrace.api.checks import check_names, title_of
-from tailrace.api.columnwise import declared_schema
+from tailrace.api.columnwise import types_of
 from tailrace.api.sql.reader import SelectItem, SqlQuery, read
 from tailrace.api.sql.translation import Translation, check_condition, result
 from tailrace.api.sql.tree import NotTranslated, Tree
@@ -30,6 +30,10 @@ def sql(stream: AnyStream, query: str, options: dict[str, Any]) -> AnyStream:
         columns = select_columns(found, schema)
     except NotTranslated as error:
         raise GraphError(f"{verb}: {error}") from None
+    except RecursionError:
+        raise GraphError(
+            f"{verb}: the query is nested too deeply; call sql for each part: stream.sql(...).sql(...)"
+        ) from None
     check_names(tuple(name for name, _ in columns), verb, "`... as other`")
     whole = [given for name, given in columns if isinstance(given, str) and name == given] == schema.names
     whole = whole and len(columns) == len(schema.names)
@@ -49,13 +53,7 @@ def known_schema(stream: AnyStream, verb: str) -> pa.Schema:
             f"{verb}: it needs a stream in columns, and this one is in rows; call to_columns(schema) before; the results "
             f"become rows with names where a function sees them"
         )
-    schema = declared_schema(stream)
-    if schema is None:
-        raise TypeMismatch(
-            f"{verb}: the types of the columns are not known here, and Spark's results depend on them; call "
-            f"to_columns(schema) before"
-        )
-    return schema
+    return types_of(stream, verb)
 
 
 def _part_options(options: dict[str, Any]) -> dict[str, Any]:
