@@ -1,5 +1,5 @@
 """`python -m benchmarks chain|keyed|windows|checkpoint|backpressure|recovery|failover|standby|start|stop|stateread|newkeys|
-latency|scale|join|calls|datasource|kafka|components|graphs|termination|lap`: JSON lines on standard output.
+latency|scale|join|calls|datasource|kafka|tables|components|graphs|termination|lap`: JSON lines on standard output.
 
 `python -m benchmarks stress` has arguments of its own."""
 
@@ -30,7 +30,7 @@ from .stop import StopSpec
 
 WORKLOADS = (
     "chain", "keyed", "windows", "checkpoint", "backpressure", "recovery", "failover", "standby", "start", "stop",
-    "stateread", "newkeys", "latency", "scale", "join", "calls", "datasource", "kafka",
+    "stateread", "newkeys", "latency", "scale", "join", "calls", "datasource", "kafka", "tables",
 )  # fmt: skip
 LOOPS = ("components", "graphs", "termination", "lap")
 
@@ -106,6 +106,8 @@ def main() -> None:
         return run_datasource(args, options)
     if args.workload == "kafka":
         return run_kafka(options, args.repeat)
+    if args.workload == "tables":
+        return run_tables(options, args.repeat)
     if args.workload == "scale":
         return run_scale(options, args.repeat)
     if args.workload == "latency":
@@ -282,6 +284,8 @@ def run_datasource(args: argparse.Namespace, options: dict[str, str]) -> None:
             spec = datasource.DataSourceSpec.of(options, system=system, **more)
             figures, busy = measure.isolate("benchmarks.datasource", spec)
             show({"workload": "datasource", **asdict(spec), **figures, "busy_elsewhere": busy})
+
+
 def run_kafka(options: dict[str, str], repeat: int) -> None:
     """Each part of Kafka's, or the one that was named, by all systems; the ratio is to the client's CPU in the same run."""
     from . import kafka  # its client is an extra
@@ -296,6 +300,23 @@ def run_kafka(options: dict[str, str], repeat: int) -> None:
                 base = used if system == "client" else base
                 ratio = {"cpu_to_client": round(used / base, 2)} if base and used else {}
                 show({"workload": "kafka", **asdict(spec), **figures, **ratio, "busy_elsewhere": busy})
+
+
+def run_tables(options: dict[str, str], repeat: int) -> None:
+    """Each part of lake tables, or the one that was named, by all systems; the ratio is to the Parquet sink's CPU in the
+    same run."""
+    from . import tables  # its library is an extra
+
+    for work in [options.pop("work")] if "work" in options else tables.SYSTEMS:
+        for _ in range(repeat):
+            base = 0.0
+            for system in [options["system"]] if "system" in options else tables.SYSTEMS[work]:
+                spec = tables.TablesSpec.of(options, work=work, system=system)
+                figures, busy = measure.isolate("benchmarks.tables", spec)
+                used = figures.get("cpu_ms_per_mb", 0.0)
+                base = used if system == "parquet" else base
+                ratio = {"cpu_to_parquet": round(used / base, 2)} if base and used else {}
+                show({"workload": "tables", **asdict(spec), **figures, **ratio, "busy_elsewhere": busy})
 
 
 def run_scale(options: dict[str, str], repeat: int) -> None:

@@ -8,6 +8,7 @@ tries are off, in the copy of the table's metadata in this process, and the sink
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial, reduce
 from typing import Any, Literal
@@ -201,7 +202,9 @@ class Iceberg(LakeSink):
             transaction.add_files(paths, snapshot_properties=texts)
         else:
             changes = changes_in(outputs, self.rule.keys)
-            transaction.delete(_rows_with_keys(changes, self.rule.keys), snapshot_properties=texts)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)  # that no row has such a key
+                transaction.delete(_rows_with_keys(changes, self.rule.keys), snapshot_properties=texts)
             live = changes.filter(pc.invert(changes[GONE])).drop_columns([GONE])
             # An empty append is a snapshot, too: without one nothing would be compared with other commits.
             transaction.append(
