@@ -117,11 +117,14 @@ def test_the_types_of_a_dataframe_are_known_without_a_declaration(spark: Any) ->
     query = "select id, j + 1 as n, upper(r) as u, unix_seconds(z) as k, z, w, m * 2 as m, t from `stream` where id > 3"
     env = tr.Environment(spark, parallelism=1)
     sink = env.from_dataframe(frame, form="columns").sql(query).to_rows().sink_to(tr.sinks.Collect())
-    tr.testing.run(env)
-    frame.createOrReplaceTempView("stream")
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
     try:
+        tr.testing.run(env)
+        frame.createOrReplaceTempView("stream")
         expected = spark.sql(query).toArrow().to_pylist()
     finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)
         spark.catalog.dropTempView("stream")
     mine = sorted((row.asDict() for row in sink.result()), key=lambda row: row["id"])
     assert mine == expected

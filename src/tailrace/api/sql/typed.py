@@ -55,20 +55,12 @@ def constant(value: Any, kind: pa.DataType) -> Typed:
 def column(expr: Any, kind: pa.DataType) -> Typed:
     """A column, in the type of Spark that has its values; of its own type if there is none."""
     plain = {pa.large_string(): STRING, pa.large_binary(): pa.binary(), pa.date64(): DATE}.get(kind, kind)
-    if t.is_timestamp(kind) and kind.unit != "ns":
-        plain = WALL if kind.tz is None else INSTANT
     if t.is_duration(kind) and kind.unit != "ns":
         plain = SPAN
-    if plain == kind:
-        return Typed(expr, kind)
-    if t.is_timestamp(kind) and kind.tz not in (None, "UTC"):
-        expr = expr.cast(pa.timestamp(kind.unit, "UTC"))  # the instants are as they were
-    return Typed(expr if expr_kind(kind) == plain else expr.cast(plain), plain)
-
-
-def expr_kind(kind: pa.DataType) -> pa.DataType:
-    """The type of an instant in UTC."""
-    return pa.timestamp(kind.unit, "UTC") if t.is_timestamp(kind) and kind.tz is not None else kind
+    if t.is_timestamp(kind) and kind.unit != "ns":
+        plain = WALL if kind.tz is None else INSTANT
+    # A DataFrame's batches have the zone of its session: instants are cast also where UTC is expected.
+    return Typed(expr if plain == kind != INSTANT else expr.cast(plain), plain)
 
 
 def is_integer(kind: pa.DataType) -> bool:
