@@ -226,7 +226,6 @@ class Environment:
         form: Form = "rows",
         *,
         trigger: Duration | None = None,
-        output_mode: str = "append",
         watermark: bool = True,
         **options: Any,
     ) -> DataStream:
@@ -235,7 +234,6 @@ class Environment:
 
         - `trigger`: the time from one batch to the next (seconds, a `timedelta` or a text); None: the next batch begins when
           the last one is done. "available-now": the query ends behind what is there, and so does the stream.
-        - `output_mode`: "append", or "update" for a query that aggregates.
         - `watermark`: a column that has a watermark (`df.withWatermark`) gives the stream its timestamps and watermarks,
           with that delay; False leaves that out.
         - `options` are `uid`, `name` and `parallelism`.
@@ -244,7 +242,7 @@ class Environment:
         for a watermark that cannot be taken over."""
         if form not in ("rows", "columns"):
             raise GraphError(f"from_streaming: form must be 'rows' or 'columns', not {form!r}")
-        source = launcher().streaming_source(df, form, trigger, output_mode, watermark)
+        source = launcher().streaming_source(df, form, trigger, watermark)
         stream = self._source(source, "from_streaming", options)
         if source.event_column is None:
             return stream

@@ -263,7 +263,7 @@ class Launcher(Protocol):
         Raises `GraphError` or `ConfigError`."""
         ...
 
-    def streaming_source(self, df: Any, form: str, trigger: Any, output_mode: str, watermark: bool) -> Any:
+    def streaming_source(self, df: Any, form: str, trigger: Any, watermark: bool) -> Any:
         """A source that reads a streaming DataFrame. It has the column of its event time and the delay of its watermark, if
         there is one."""
         ...

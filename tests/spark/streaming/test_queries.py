@@ -33,7 +33,7 @@ def timed(name: str = "at", kind: Any = None, delay: int = 1500) -> tuple[str, A
 
 
 def source_of(df: Any, **settings: Any) -> StreamingDataFrame:
-    given: dict[str, Any] = {"form": "rows", "trigger": None, "output_mode": "append", "watermark": True, **settings}
+    given: dict[str, Any] = {"form": "rows", "trigger": None, "watermark": True, **settings}
     return StreamingDataFrame(df, **given)
 
 
@@ -76,7 +76,6 @@ def test_the_watermark_of_a_column_is_taken_over() -> None:
             "on 'w', which is StructType and no timestamp",
         ),
         (streaming(("a", LongType(), {}), ("a", LongType(), {})), {}, "several columns named 'a'"),
-        (streaming(), {"output_mode": "complete"}, "output_mode must be 'append' or 'update'"),
         (streaming(), {"trigger": "soon"}, "trigger is the time from one batch to the next"),
     ],
 )
@@ -208,3 +207,30 @@ def test_a_query_that_spark_refuses_fails_the_job(watched: Any) -> None:
     joined(found)
     assert runner.wishes == [FailJob("in 1: from_streaming: Spark refuses the streaming query: no")]
     assert not other.query.isActive
+
+
+def test_a_query_is_in_the_pool_of_the_program_or_in_one_of_its_own() -> None:
+    properties: dict[str, str] = {}
+    context = SimpleNamespace(getLocalProperty=properties.get, setLocalProperty=properties.__setitem__)
+    queries.pool_of(context)()
+    assert properties == {"spark.scheduler.pool": "tailrace"}
+    properties["spark.scheduler.pool"] = "mine"
+    enter = queries.pool_of(context)
+    properties.clear()
+    enter()
+    assert properties == {"spark.scheduler.pool": "mine"}
+    queries.pool_of(None)()
+
+
+def test_a_store_that_fails_at_the_end_of_a_query_fails_the_job(watched: Any) -> None:
+    source = Source(bounded=True)
+    source.query.isActive = False
+
+    def refuse() -> None:
+        raise OSError("no space left")
+
+    source.note_end = refuse  # type: ignore[method-assign]
+    found, runner = watched(source)
+    joined(found)
+    [wish] = runner.wishes
+    assert isinstance(wish, FailJob) and "no space left" in wish.reason

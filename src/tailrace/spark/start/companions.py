@@ -18,7 +18,7 @@ from tailrace.spark.start.rerun import finished_job
 from tailrace.spark.streaming.calls import ForeachCalls
 from tailrace.spark.streaming.dataframe import StreamingDataFrame
 from tailrace.spark.streaming.foreach import ForeachBatch, foreach_place
-from tailrace.spark.streaming.queries import JobQueries, check_slots, streaming_sources
+from tailrace.spark.streaming.queries import JobQueries, check_slots, pool_of, streaming_sources
 from tailrace.storage.opening import absolute
 from tailrace.storage.store import Store
 
@@ -48,7 +48,7 @@ def companions_of(checked: Checked, allocated: Allocated, monitor: ProgramMonito
     sources, sinks = streaming_sources(job.plan), _foreach_sinks(job.plan)
     if sources:
         check_slots(allocated.app.total_slots(), job.plan.slots + (allocated.standbys or 0))
-        monitor.queries = queries = JobQueries(job.name, sources)
+        monitor.queries = queries = JobQueries(job.name, sources, pool_of(allocated.app.context))
     if sinks:
         monitor.calls = calls = ForeachCalls(job.name, [(name, sink) for name, _, sink in sinks])
     return Companions(queries, calls, monitor)

@@ -35,14 +35,12 @@ class StreamingDataFrame(StreamingBatches):
     """The rows of a streaming DataFrame of Spark.
 
     - `trigger`: time between two batches (see `from_streaming`), or "available-now".
-    - `output_mode`: "append" or "update".
     - `watermark`: False to take no watermark over.
     """
 
-    def __init__(self, df: Any, form: Form, trigger: Any, output_mode: str, watermark: bool) -> None:
+    def __init__(self, df: Any, form: Form, trigger: Any, watermark: bool) -> None:
         _check_columns(df)
         self.trigger = _trigger(trigger)
-        self.output_mode = _output_mode(output_mode)
         self.event_column, self.delay = _watermark(df) if watermark else (None, 0.0)
         super().__init__(arrow_schema(df.schema), form, self.event_column, "availableNow" in self.trigger)
         self.df = df
@@ -90,19 +88,22 @@ class StreamingDataFrame(StreamingBatches):
         app = application(spark)
         app.choose_interpreter()
         check_zone(self.df)
+        if app.context is not None:
+            # Spark looks for the format in the active session of the thread, and this sets it.
+            spark.createDataFrame([], "id long")
         name = f"tailrace_batches_{uuid.uuid4().hex[:12]}"
         column = None if self.event_column is None else self.df.columns.index(self.event_column)
         work = BatchWriting(self.folder, self.options, self.shared, column)
         spark.dataSource.register(batch_format(name, work, received_parcel(spark)))
-        writer = plainly_named(self.df).writeStream.format(name).outputMode(self.output_mode)
+        writer = plainly_named(self.df).writeStream.format(name)
         writer = writer.option("checkpointLocation", _for_spark(f"{self.folder}/{QUERY}"))
         if self.trigger:
             writer = writer.trigger(**self.trigger)
         try:
             return writer.start()
         except Exception as error:
-            first = str(error).strip().splitlines()[0]
-            raise ConfigError(f"{WHO}: Spark refuses the streaming query: {first}") from None
+            first = " ".join(str(error).strip().splitlines()[:2])
+            raise ConfigError(f"{WHO}: Spark refuses the streaming query: {first}") from error
 
     def note_end(self) -> None:
         """Notes that the query has come to its end."""
@@ -141,15 +142,6 @@ def _trigger(trigger: Any) -> dict[str, Any]:
             f"{error}"
         ) from None
     return {"processingTime": f"{round(seconds * 1000)} milliseconds"}
-
-
-def _output_mode(mode: str) -> str:
-    if mode not in ("append", "update"):
-        raise GraphError(
-            f"{WHO}: output_mode must be 'append' or 'update', not {mode!r}: a stream takes new and changed rows, not the "
-            f"whole result with each batch"
-        )
-    return mode
 
 
 def _watermark(df: Any) -> tuple[str | None, float]:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from tailrace.errors import ConfigError
+from tailrace.errors import ConfigError, error_text
 from tailrace.graph.operators import Source
 from tailrace.graph.plan import Plan
 from tailrace.log import log
@@ -16,6 +16,9 @@ from tailrace.spark.streaming.dataframe import WHO, StreamingDataFrame
 
 LOOK_SECONDS = 0.25
 """Seconds between two looks at the queries."""
+_POOL = "spark.scheduler.pool"
+POOL = "tailrace"
+"""The pool of streaming queries, where the program has chosen none."""
 STOP_SECONDS = 60.0
 """Seconds that the end of a job waits for the end of its queries."""
 
@@ -37,6 +40,16 @@ def check_slots(total: int | None, taken: int) -> None:
         )
 
 
+def pool_of(context: Any) -> Callable[[], object]:
+    """A function that puts the Spark jobs of its thread into the pool of the calling thread, or else into one of their own:
+    in the default pool their tasks would wait for all tasks of older jobs. Pools count where Spark's scheduler is FAIR.
+    `context` is the `SparkContext`; None where there is none in this process."""
+    if context is None:
+        return lambda: None
+    pool = context.getLocalProperty(_POOL) or POOL
+    return lambda: context.setLocalProperty(_POOL, pool)
+
+
 def streaming_sources(plan: Plan) -> list[tuple[str, StreamingDataFrame]]:
     """The sources of a dataflow that streaming queries feed, with the names of their operators."""
     found = [(node.name, node.operator) for node in plan.graph.nodes]
@@ -52,8 +65,11 @@ class JobQueries:
 
     Workers come first: a query with many tasks would take all free slots, and Spark gives a slot to the older job."""
 
-    def __init__(self, job: str, sources: Sequence[tuple[str, StreamingDataFrame]]) -> None:
-        self._job, self._sources = job, sources
+    def __init__(
+        self, job: str, sources: Sequence[tuple[str, StreamingDataFrame]], enter: Callable[[], object] = lambda: None
+    ) -> None:
+        """`enter` is called in the thread that starts the queries, before it does."""
+        self._job, self._sources, self._enter = job, sources, enter
         self._running: list[_Feeding] = []
         self._last: dict[str, Any] = {}
         """Newest progress of each query, by the name of its operator."""
@@ -85,13 +101,17 @@ class JobQueries:
                 if self._over.wait(LOOK_SECONDS):
                     return
             reason = self._start() or self._look_at_all()
-            if reason:
-                runner.wish(FailJob(reason))
+        except Exception as error:
+            reason = f"its streaming queries cannot be watched: {error_text(error)}"
+            log.exception("job %r: its streaming queries cannot be watched", self._job)
         finally:
             self._stop_all()
+        if reason:
+            runner.wish(FailJob(reason))
 
     def _start(self) -> str:
         """Starts the queries. Returns the reason if one cannot be started, else an empty text."""
+        self._enter()
         for name, source in self._sources:
             try:
                 query = source.start()
