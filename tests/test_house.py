@@ -153,6 +153,7 @@ def test_storage_does_not_know_the_protocol() -> None:
 
 WALL = "what waits, waits by time.monotonic or runtime.clock: people set wall clocks"
 WALL_CLOCKS = {
+    "connectors/segments/readers.py": "when a query began that has read nothing",
     "runtime/eventloop/clock.py": "the clock of a job begins with it",
     "runtime/network/tls.py": "certificates expire by it",
     "spark/start/start_checkpoint.py": "how old a checkpoint is, in words",

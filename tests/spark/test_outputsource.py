@@ -153,6 +153,47 @@ def test_spark_is_given_the_limit_and_the_end(output: Output) -> None:
     assert reader.reportLatestOffset()["number"] == 4
 
 
+def test_what_a_query_commits_is_removed(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    properties = {"sql.streaming.queryId": "query", "spark.jobGroup.id": "run-1"}
+    task = SimpleNamespace(getLocalProperty=properties.get)
+    monkeypatch.setattr(outputsource, "TaskContext", SimpleNamespace(get=lambda: task))
+
+    def segments() -> int:
+        return len(list(output.folder.rglob("part-*")))
+
+    for n in range(3):
+        output.publish([n], [10 + n])
+    reader = output.stream()
+    two = latest(reader, reader.initialOffset(), rows=4)
+    assert read(reader, reader.initialOffset(), two) == [0, 1, 10, 11]
+    assert segments() == 6
+    reader.commit(two)
+    assert segments() == 2
+    properties["spark.jobGroup.id"] = "run-2"
+    again = output.stream()
+    three = latest(again, two)
+    assert read(again, two, three) == [2, 12]
+    again.commit(three)
+    assert (segments(), output.batch()) == (0, [])
+    assert latest(again, three) == three
+    late = output.stream()
+    assert latest(late, late.initialOffset())["number"] == 3
+    with pytest.raises(CheckpointNotFound, match="gone"):
+        read(output.stream(), two, three)
+    output.publish([3], [])
+    assert read(late, late.initialOffset(), latest(late, late.initialOffset())) == [3]
+    late.stop()
+
+
+def test_a_task_of_no_query_registers_nobody(output: Output) -> None:
+    output.publish([1], [2])
+    reader = output.stream()
+    end = latest(reader, reader.initialOffset())
+    assert read(reader, reader.initialOffset(), end) == [1, 2]
+    reader.commit(end)
+    assert output.batch() == [1, 2], "nobody knows who has read it"
+
+
 def test_a_stream_may_begin_at_its_end(output: Output) -> None:
     output.publish([1], [2])
     reader = output.stream(startingOffset="latest")
@@ -275,11 +316,13 @@ def test_a_query_follows_the_output_of_a_job_over_restarts_of_both(spark: Any, t
 
     run(0, 300)
     query()
-    output = run(300, 500)
+    run(300, 400)
+    query()
+    output = run(400, 500)
     query()
     found = spark.read.parquet(str(tmp_path / "read"))
     assert sorted(row.n for row in found.collect()) == list(range(500))
-    assert output.read().count() == 500
+    assert output.read().count() < 500, "what the query has read is removed"
 
 
 @pytest.mark.spark

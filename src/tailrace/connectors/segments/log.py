@@ -18,7 +18,7 @@ import base64
 import contextlib
 import hashlib
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -181,6 +181,10 @@ class SegmentLog:
         there = self.numbers()
         what = f"those from {there[0]} to {there[-1]} are there" if there else "none is there"
         return f"entry {number} of the stream in {self.folder.url} is gone; {what}"
+
+    def delete(self, numbers: Iterable[int]) -> None:
+        """Deletes entries. The newest one with all marks, and those behind it, must stay."""
+        self.folder.delete(map(_name_of, numbers))
 
     # Adding.
 

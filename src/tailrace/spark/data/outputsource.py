@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,9 +20,11 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 import pyarrow.parquet as pq
+from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
 from tailrace.connectors.segments.log import SEGMENTS, STREAMS, Publication, SegmentLog
+from tailrace.connectors.segments.readers import Readers
 from tailrace.connectors.travelling import Reading
 from tailrace.elements.columns.schemas import batch_as
 from tailrace.errors import CheckpointNotFound, ConfigError
@@ -46,17 +49,12 @@ except ImportError:
 else:
     LIMITS = True
 
+logger = logging.getLogger("tailrace")
 T = TypeVar("T")
 FORMAT = "tailrace"
 _OPTIONS = (
-    "path",
-    "job",
-    "sink",
-    "startingOffset",
-    "maxRowsPerTrigger",
-    "maxBytesPerTrigger",
-    "storageOptions",
-)
+    "path", "job", "sink", "startingOffset", "maxRowsPerTrigger", "maxBytesPerTrigger", "storageOptions",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -139,10 +137,11 @@ class Offset(NamedTuple):
 
 
 class SegmentPartition(InputPartition):
-    """A segment, by its name; empty for no rows."""
+    """A segment, by its name; empty for no rows. Where the query of a session is not known, the number through which it has
+    read, and the session."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(name)
+    def __init__(self, name: str, number: int = 0, session: str = "") -> None:
+        super().__init__((name, number, session))
 
 
 class OutputReader:
@@ -162,7 +161,9 @@ class OutputReader:
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of a segment, as record batches."""
-        name = partition.value
+        name, number, session = partition.value
+        if session:
+            _register_query(Readers(self.log, session), number)
         if name:
             try:
                 file = pq.ParquetFile(Reading(self.log.folder, f"{SEGMENTS}/{name}"))
@@ -174,7 +175,14 @@ class OutputReader:
                 yield batch_as(batch, self.columns, select=True)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_log": None}
+        return {**self.__dict__, "_log": None, "_readers": None}
+
+
+def _register_query(readers: Readers, number: int) -> None:
+    """Registers the query that this task works for, as Spark has it in the task's properties."""
+    task = TaskContext.get()
+    if task is not None and (query := task.getLocalProperty("sql.streaming.queryId")):
+        readers.register(query, task.getLocalProperty("spark.jobGroup.id") or "", number)
 
 
 class BatchReader(OutputReader, DataSourceReader):
@@ -183,8 +191,7 @@ class BatchReader(OutputReader, DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """The segments. Without any there is one empty partition: Spark would make one without a value."""
         self.log.about()
-        numbers = self.log.numbers()
-        found = self.log.entries(numbers[0], numbers[-1]) if numbers else iter(())
+        found = self.log.entries(Readers(self.log).floor() + 1, self.log.newest())
         return [SegmentPartition(one.name) for entry in found for one in entry.segments] or [SegmentPartition("")]
 
 
@@ -195,15 +202,23 @@ class StreamReader(OutputReader, DataSourceStreamReader):
         super().__init__(options, schema)
         self._target: int | None = None
         """The entry at which a query ends that reads what is available."""
+        self._readers: Readers | None = None
+
+    @property
+    def readers(self) -> Readers:
+        """The readers of the stream, as this session sees them."""
+        if self._readers is None:
+            self._readers = Readers(self.log)
+        return self._readers
 
     def initialOffset(self) -> dict[str, Any]:
         """The place before the first entry that is retained, or behind the newest one."""
         if not self.log.exists():
             return Offset().to_dict()
+        floor = self.readers.begin()
         if self.read_options.start == "latest":
             return self._offset(self.log.newest()).to_dict()
-        numbers = self.log.numbers()
-        return Offset(self.log.about().stream, numbers[0] - 1 if numbers else 0).to_dict()
+        return Offset(self.log.about().stream, floor).to_dict()
 
     def latest(self, start: Offset, rows: int | None = None, size: int | None = None) -> Offset:
         """The place behind the newest entry, or behind the last one within a limit: at least one entry is read."""
@@ -212,11 +227,11 @@ class StreamReader(OutputReader, DataSourceStreamReader):
                 raise CheckpointNotFound(f"the stream that this query reads is gone: {self.log.folder.url}")
             return start
         newest = self.log.newest()
-        self._check(start, newest)
+        start = self._check(start, newest)
         last = newest if self._target is None else max(start.number, min(newest, self._target))
         if rows is not None or size is not None:
             last = self._within(start.number, last, rows, size)
-        return self._offset(last)
+        return start if last == start.number else self._offset(last)
 
     def _within(self, start: int, last: int, rows: int | None, size: int | None) -> int:
         reached, read, taken = start, 0, 0
@@ -237,19 +252,38 @@ class StreamReader(OutputReader, DataSourceStreamReader):
         first, last = Offset(**start), Offset(**end)
         if first.number >= last.number:
             return []
-        self._check(first, last.number)
+        first = self._check(first, last.number)
         self._check(last, last.number)
         entries = self.log.entries(first.number + 1, last.number)
-        return [SegmentPartition(one.name) for entry in entries for one in entry.segments]
+        found = [SegmentPartition(one.name) for entry in entries for one in entry.segments]
+        if found and not self.readers.knows_query:
+            found[0] = SegmentPartition(found[0].value[0], first.number, self.readers.session)
+        return found
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Notes what the query has read, and removes what all queries have read."""
+        if self.log.exists():
+            try:
+                self.readers.commit(Offset(**end).number)
+            except OSError as error:
+                logger.warning("what is read of %s is not removed: %s", self.log.folder.url, error)
+
+    def stop(self) -> None:
+        """Ends the session."""
+        with contextlib.suppress(OSError):
+            self.readers.end()
 
     def _offset(self, number: int) -> Offset:
         digest = self.log.entry(number).digest if number else ""
         return Offset(self.log.about().stream, number, digest)
 
-    def _check(self, offset: Offset, newest: int) -> None:
-        """Raises `CheckpointNotFound` if an offset is none of this log."""
+    def _check(self, offset: Offset, newest: int) -> Offset:
+        """An offset of this log; for one of before its time the place where a new query begins. Raises `CheckpointNotFound`
+        if it is none of this log."""
         about, url = self.log.about(), self.log.folder.url
-        if offset.stream and offset.stream != about.stream:
+        if not offset.stream:
+            return Offset(about.stream, self.readers.begin())
+        if offset.stream != about.stream:
             raise CheckpointNotFound(
                 f"the stream in {url} is another one than this query has read from: it was removed, and made anew. Start "
                 f"the query with a new checkpointLocation to read the new one"
@@ -261,11 +295,13 @@ class StreamReader(OutputReader, DataSourceStreamReader):
                 f"rows: the folder is a copy, or has come back from a backup, and has gone another way since. Start the "
                 f"query with a new checkpointLocation to read what is there"
             )
+        return offset
 
     def _entry(self, number: int) -> Publication | None:
-        with contextlib.suppress(FileNotFoundError):  # it was committed, and removed
+        try:
             return self.log.entry(number)
-        return None
+        except FileNotFoundError:  # it was committed, and removed
+            return None
 
 
 if LIMITS:
@@ -319,10 +355,8 @@ class OutputSource(DataSource):
         log = OutputOptions.of(self.options, self.folder).log()
         found = log.about().schema
         if found is None:
-            numbers = log.numbers()
-            names = (
-                [one.name for entry in log.entries(numbers[0], numbers[0]) for one in entry.segments] if numbers else []
-            )
+            newest = log.newest()
+            names = [one.name for one in log.entry(newest).segments] if newest else []
             if not names:
                 raise ConfigError(
                     f"{FORMAT}: {log.folder.url} has no rows yet, so its columns are not known: give them with "
