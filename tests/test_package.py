@@ -40,7 +40,7 @@ print(sorted(sink.result()))
 MODULES = """
 import importlib, pkgutil, sys, tailrace
 for module in pkgutil.walk_packages(tailrace.__path__, "tailrace."):
-    if not module.name.startswith("tailrace.cli."):
+    if not module.name.startswith("tailrace.cli.") and module.name not in ("tailrace.ui.app", "tailrace.ui.metrics"):
         importlib.import_module(module.name)
 print(tailrace.__file__)
 """

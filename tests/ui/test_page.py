@@ -393,6 +393,7 @@ def test_an_export_needs_no_server(browser: Any, tmp_path: Path) -> None:
     assert page.locator(".chain").count() == chains(SNAPSHOTS["loop"]) and page.locator(".edge.feedback").count() == 1
     assert "exported" in page.inner_text("main") and page.locator(".actions").count() == 0
     page.locator("#subtasks select").select_option("numbers")
+    page.locator("#subtasks tbody tr").first.wait_for()
     assert page.locator("#subtasks tbody tr").count() == 4
     assert not [url for url in requests if not url.startswith(("file:", "blob:"))]
     page.close()

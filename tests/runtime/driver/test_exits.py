@@ -25,7 +25,7 @@ from tailrace.runtime.job import Job
 
 class Runner(threading.Thread):
     # The stub of a job's runner, and of its monitor.
-    job_name, job_id, plan, crash = "the job", "id", None, None
+    job_name, job_id, plan, crash, failure = "the job", "id", None, None, None
     status = JobStatus.RUNNING
 
     def __init__(self, seconds, how):

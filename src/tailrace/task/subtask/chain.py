@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from weakref import proxy
 
 from tailrace.elements.batches import Batch
 from tailrace.elements.timestamps import LAST_TIME, MAX_TIME, MIN_TIME
@@ -451,6 +452,7 @@ def _onto(outbox: Outbox, output: OutputEdge, giver: OperatorTask | None) -> Emi
     emit = outbox.emit
     if giver is None:
         return lambda batch: emit(output, batch)
+    giver = proxy(giver)  # it holds this emitter: nothing is to wait for the collector of circles
 
     def counting(batch: Batch) -> None:
         giver.given += len(batch)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from weakref import proxy
+
 from tailrace.elements.batches import Batch, Rows
 from tailrace.errors import UserCodeError, short_repr
 from tailrace.task.channels.copies import copy_of, fingerprint, unpicklable
@@ -13,6 +15,9 @@ def into(operator: OperatorTask, debug: bool, giver: OperatorTask | None) -> Emi
     """An emitter into the first input of an operator. In debug runs it watches the records. They count as output of
     `giver`, if one is given."""
     process = operator.process
+    giver = (
+        None if giver is None else proxy(giver)
+    )  # it holds this emitter: nothing is to wait for the collector of circles
 
     def emit(batch: Batch) -> None:
         operator.taken += len(batch)
