@@ -22,7 +22,7 @@ import uuid
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple
 
-from tailrace.api.connectors import Reader, Source, SourceContext, SourceLag, SplitReader
+from tailrace.api.connectors import Source, SourceContext, SourceLag, SplitReader
 from tailrace.connectors.postgres import pgoutput
 from tailrace.connectors.postgres.fetching import Fetching, FetchingReader, with_patience
 from tailrace.connectors.postgres.replicated import (
@@ -160,11 +160,11 @@ class PostgresChanges(Source):
     def splits(self, parallelism: int) -> Sequence[Any]:
         return [self.slot]
 
-    def reader(self, split: str, position: LogPosition | None = None) -> Reader:
+    def reader(self, split: str, position: LogPosition | None = None) -> Fetching:
         return _ChangesReader(self, position)
 
     def split_reader(self, ctx: SourceContext) -> SplitReader:
-        return FetchingReader(lambda split, position: _ChangesReader(self, position))
+        return FetchingReader(self.reader)
 
 
 class _Chunk(NamedTuple):
