@@ -13,7 +13,8 @@ pytestmark = pytest.mark.servers
 @pytest.mark.parametrize("system", ["client", "columns"])
 def test_each_system_reads_and_writes_all_records(work: str, system: str) -> None:
     figures = kafka.run(kafka.KafkaSpec(work, system, records=2_500))
-    assert figures["records_per_second"] > 0 and figures["cpu_us_per_record"] > 0
+    assert figures["records_per_second"] > 0
+    assert figures["cpu_us_per_record"] >= 0  # so few may take less than the clock shows
 
 
 def test_a_job_whose_output_lacks_records_gives_no_figures(monkeypatch: pytest.MonkeyPatch) -> None:

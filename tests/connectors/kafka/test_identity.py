@@ -4,6 +4,7 @@ give them."""
 from __future__ import annotations
 
 import re
+import threading
 import time
 from typing import Any
 
@@ -92,6 +93,30 @@ def test_a_position_without_ids_takes_those_of_the_first_look(kafka: Server, giv
     give("first")
     made = tr.sources.Kafka(kafka.url, topic.name).enumerator(1, [(topic.name, 0)])
     assert looks(made, 1) == [] and made.position == [(topic.name, 0, "first")]
+
+
+def test_a_check_that_fails_while_it_is_looked_at_is_not_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check ends between the two looks of `is_over`: at its error, and at its thread."""
+    begun, ended = threading.Event(), threading.Event()
+
+    def answer(*_: Any) -> dict[str, str]:
+        begun.wait(LIMIT)
+        return {"t": "second"}
+
+    monkeypatch.setattr(identity, "topic_ids", answer)
+    check = identity.IdentityCheck("nowhere", {}, {"t": "first"}, ended.set)
+
+    class EndsWhenAsked:
+        def is_alive(self) -> bool:
+            begun.set()
+            assert ended.wait(LIMIT)
+            thread.join()
+            return thread.is_alive()
+
+    thread, check._thread = check._thread, EndsWhenAsked()  # type: ignore[assignment]
+    with pytest.raises(ConfigError, match="made anew"):
+        while not check.is_over():
+            pass
 
 
 def test_a_reader_reads_nothing_of_a_topic_that_was_made_anew(kafka: Server, give: Any) -> None:

@@ -59,9 +59,10 @@ class IdentityCheck:
 
     def is_over(self) -> bool:
         """True if the topics are those of the positions. Raises `ConfigError` if they are not."""
+        going = self._thread.is_alive()  # first: an error that comes behind the look at it belongs to a check that goes on
         if self._error is not None:
             raise self._error
-        return not self._thread.is_alive()
+        return not going
 
     def close(self) -> None:
         """Ends the thread, as soon as its request is answered."""
