@@ -28,8 +28,9 @@ def connections_of(pid: int) -> list[Any]:
 
 
 def pythons() -> list[psutil.Process]:
-    """The Python processes that Spark has started for this one: its daemon and what that has forked."""
-    return [p for p in psutil.Process().children(recursive=True) if "java" not in p.name()]
+    """The Python processes that Spark has started for this one: its daemon and what that has forked. A server that another
+    test of the session has started is none."""
+    return [p for p in psutil.Process().children(recursive=True) if "python" in p.name()]
 
 
 @dataclass(frozen=True)

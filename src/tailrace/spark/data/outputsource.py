@@ -374,16 +374,17 @@ class OutputSource(DataSource):
         return _READER(OutputOptions.of(self.options, self.folder), schema)
 
 
-_registered: weakref.WeakSet[Any] = weakref.WeakSet()
-"""Sessions that know the format."""
+_registered: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+"""Sessions that know the format -> the working folder that it was registered with."""
 
 
 def register(spark: Any) -> None:
-    """Makes the format known to a session, if it is not."""
-    if spark in _registered:
+    """Makes the format known to a session, if it is not, or relative paths start elsewhere since."""
+    folder = os.getcwd()
+    if _registered.get(spark) == folder:
         return
     application(spark).choose_interpreter()
     # A class of `__main__` travels by value, and so with what it carries; one of a module would travel as its name.
-    carrying = {"folder": os.getcwd(), "__module__": program.MAIN}
+    carrying = {"folder": folder, "__module__": program.MAIN}
     spark.dataSource.register(type(OutputSource.__name__, (OutputSource,), carrying))
-    _registered.add(spark)
+    _registered[spark] = folder
