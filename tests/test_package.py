@@ -84,7 +84,10 @@ def test_the_metadata_is_whole(wheel: Path) -> None:
     assert (found.name, str(found.version)) == ("tailrace", tr.__version__)
     assert found.summary and found.author and found.keywords
     assert (found.description, found.description_content_type) == (README, "text/markdown")
-    assert (found.license_expression, found.license_files) == ("Apache-2.0", ["LICENSE"])
+    assert found.license_expression == "Apache-2.0 AND MIT AND (EPL-2.0 OR GPL-3.0-or-later)"
+    vendor = "src/tailrace/ui/static/vendor"
+    texts = {f"{vendor}/{path.name}" for path in (ROOT / vendor).glob("*LICENSE*")}
+    assert set(found.license_files or ()) == {"LICENSE", *texts} and len(texts) == 4
     assert str(found.requires_python) == "<3.14,>=3.11"
     assert set(found.provides_extra or ()) >= OPTIONAL
     assert all(address.startswith("https://") for address in (found.project_urls or {}).values())
