@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 import pytest
+from pyspark.sql import functions as F
 
 import tailrace as tr
 from tailrace import graphs
@@ -31,6 +33,9 @@ def test_ids_that_are_texts_come_back_as_texts(spark: Any) -> None:
     assert rows(frame.shortestPaths(["JFK"])) == [("SFO", {"JFK": 1}), ("alone", {})]
 
 
+by_chance = F.udf(lambda: uuid.uuid4().hex).asNondeterministic()
+
+
 @pytest.mark.spark
 def test_whole_numbers_stay_of_their_type(spark: Any) -> None:
     edges = spark.createDataFrame([(1, 2), (2, 3), (3, 1)], "src int, dst int")
@@ -45,6 +50,14 @@ def test_whole_numbers_stay_of_their_type(spark: Any) -> None:
         graphs.k_core(edges.withColumn("dst", edges["dst"].cast("string")))
     with pytest.raises(tr.TypeMismatch, match="whole numbers, and sources has 'SFO'"):
         graphs.bfs(edges, ["SFO"])
+    with pytest.raises(tr.JobFailed, match="none of the sources is a vertex"):
+        graphs.pagerank(edges, sources=[7])
+    with pytest.raises(tr.TypeMismatch, match="cannot be of the type double; cast them to texts"):
+        graphs.k_core(edges.selectExpr("double(src) src", "double(dst) dst"))
+    with pytest.raises(Exception, match=r"a weight is above 2\^53"):
+        graphs.shortest_paths(edges.selectExpr("src", "dst", "(1L << 53) + src AS miles"), [1], weight="miles")
+    with pytest.raises(Exception, match="had other vertices when they were read again"):
+        graphs.k_core(edges.select(by_chance().alias("src"), by_chance().alias("dst"))).collect()
     with pytest.raises(tr.ConfigError, match="tolerance must be 1e-15 or more, not 0"):
         graphs.pagerank(edges, tolerance=0)
 

@@ -97,7 +97,8 @@ def shortest_paths(
 
     `weight` names the column of lengths, 0 or more; without it each edge is 1 long. `parent` is the vertex before on the
     way, null for the source itself: the one with the fewest hops behind it, and of these the least id. `directed=False`
-    takes edges both ways. `max_hops` bounds the edges of a way. A source that is no vertex has no rows."""
+    takes edges both ways. `max_hops` bounds the edges of a way; with a weight, too, the row of `parent` may be of a
+    shorter way with more edges. A source that is no vertex has no rows."""
     graph = NumberedGraph(edges, None, weight, env, "shortest_paths")
     program = ShortestPaths(
         graph.numbers(sources, "sources"), weight is not None, not directed, _most(max_hops, "shortest_paths")

@@ -12,6 +12,8 @@ from typing import Any
 import tailrace as tr
 
 WHOLE = ("ByteType", "ShortType", "IntegerType", "LongType")
+HASHED = ("BinaryType", "DateType", "DecimalType", "StringType", "TimestampNTZType", "TimestampType")
+"""Types of ids that are hashed. Equal values of these have equal hashes: not so 0.0 and -0.0, nor texts of a collation."""
 
 
 class NumberedGraph:
@@ -34,11 +36,17 @@ class NumberedGraph:
                 f"{verb}: ids of vertices must be of one type, or all whole numbers: {listed}; cast them"
             )
         self.kind = kinds["src"]
+        collated = type(self.kind).__name__ == "StringType" and self.kind.simpleString() != "string"
+        if not self.whole and (collated or type(self.kind).__name__ not in HASHED):
+            kind = self.kind.simpleString()
+            raise tr.TypeMismatch(
+                f"{verb}: ids of vertices cannot be of the type {kind}; cast them to texts or whole numbers"
+            )
         self.spark = edges.sparkSession
         self.env = env if env is not None else tr.Environment(self.spark, progress=False)
         self._names: Any = None
         self._sources = (edges, vertices)
-        extra = [edges[weight].cast("double").alias("weight")] if weight else []
+        extra = [self._weight(edges[weight], edges.schema[weight].dataType).alias("weight")] if weight else []
         self.edges = self.env.from_dataframe(
             edges.select(self._number(edges["src"]).alias("src"), self._number(edges["dst"]).alias("dst"), *extra),
             form="columns",
@@ -69,6 +77,17 @@ class NumberedGraph:
         if self.whole:
             return column.cast("long")
         return F.when(column.isNotNull(), F.xxhash64(column))  # the hash of null is a number, too
+
+    def _weight(self, column: Any, kind: Any) -> Any:
+        """A weight as a double. One of a long that no double may be equal to fails the job."""
+        from pyspark.sql import functions as F
+
+        double = column.cast("double")
+        if type(kind).__name__ != "LongType":
+            return double
+        above = F.raise_error(F.lit(f"{self.verb}: a weight is above 2^53, and doubles are not as exact"))
+        exact = column.between(-(1 << 53), 1 << 53) | column.isNull()
+        return F.when(exact, double).otherwise(above.cast("double"))
 
     @property
     def names(self) -> Any:
@@ -108,12 +127,19 @@ class NumberedGraph:
 
     def back(self, df: Any, *columns: str) -> Any:
         """The DataFrame with ids of the graph's type instead of numbers in these columns."""
+        from pyspark.sql import functions as F
+
         for column in columns:
             if self.whole:
                 df = df.withColumn(column, df[column].cast(self.kind)) if self.kind.simpleString() != "bigint" else df
             else:
                 order = df.columns
                 names = self.names.select(self.names["number"].alias("_number"), self.names["name"].alias("_name"))
-                joined = df.join(names, df[column] == names["_number"], "left").drop(column, "_number")
+                joined = df.join(names, df[column] == names["_number"], "left")
+                gone = F.raise_error(
+                    F.lit(f"{self.verb}: the edges had other vertices when they were read again; store them")
+                )
+                name = F.when(joined[column].isNotNull(), F.coalesce("_name", gone.cast(self.kind)))
+                joined = joined.withColumn("_name", name).drop(column, "_number")
                 df = joined.withColumnRenamed("_name", column).select(*order)
         return df

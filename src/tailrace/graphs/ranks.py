@@ -37,6 +37,8 @@ class PageRank(VertexProgram):
             outbox.add(VERTICES, int(beginning.sum()))
             return
         if number == 1:
+            if self.sources is not None and not totals.get(VERTICES):
+                raise ValueError("pagerank: none of the sources is a vertex, so there is nowhere to begin")
             self.count = max(1, totals.get(VERTICES, 0))
             self.rank = np.where(self.beginning, MASS // self.count, 0)
             self.send(part, outbox)
