@@ -156,6 +156,15 @@ def test_ranks_are_those_of_networkx_and_the_same_at_each_parallelism(seed: int)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+def test_without_weights_each_edge_counts_as_one(seed: int) -> None:
+    edges, vertices, parallelism = edges_of(seed)
+    make = lambda e, v: supersteps.run(PageRank(0.85, 1e-12, None, None), e, v)  # noqa: E731
+    found = outcome(make, unweighted(edges), vertices, parallelism)
+    assert found == outcome(make, [(a, b, 1.0) for a, b, _ in edges], vertices, parallelism)
+    assert len(edges) < 5 or len({rank for _, rank in found}) > 1
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_cores_and_triangles_are_those_of_networkx(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Triangles, "PAIRS", 5)
     edges, vertices, parallelism = edges_of(seed)

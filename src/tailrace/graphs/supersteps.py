@@ -268,7 +268,7 @@ class Loaded(tr.MapBatchesFunction):
         if len(ends) == 1:
             return list(records(VERTEX, ends[0]))
         a, b = ends
-        weights = bits(checked_weights(batch)) if batch.num_columns > 2 else 0
+        weights = bits(checked_weights(batch) if batch.num_columns > 2 else np.ones(len(a)))
         out = records(EDGE, a, b, weights)
         back = records(REVERSE, b, a, weights) if self.both_ways else records(VERTEX, distinct(b))
         return [*out, *back]
