@@ -1,6 +1,6 @@
 """Features of customers in Redis, from the changes of a table `orders` (id, customer, total) in PostgreSQL.
 
-    python examples/features.py postgresql://user@host/shop redis://host:6379
+python examples/features.py postgresql://user@host/shop redis://host:6379
 """
 
 import argparse

@@ -455,7 +455,9 @@ class Building:
         number = do.number
         how, within = interval_of(number)
         left, right = (
-            half.map(fn.as_columns, uid=f"as{i}of{number}").to_columns(fn.COLUMNS, uid=f"columns{i}of{number}").key_by("key")
+            half.map(fn.as_columns, uid=f"as{i}of{number}")
+            .to_columns(fn.COLUMNS, uid=f"columns{i}of{number}")
+            .key_by("key")
             for i, half in enumerate(self._halves(do, stream))
         )
         joined = left.join(right, within=within, how=how, **options)

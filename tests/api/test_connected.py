@@ -54,6 +54,7 @@ def timed(stream: tr.DataStream, **options: Any) -> tr.DataStream:
 def ordered_in_a_loop(stream: tr.DataStream) -> tr.DataStream:
     return stream.key_by(same).connect(stream.broadcast()).process(Rules(), ordered=True)
 
+
 REFUSED: dict[str, tuple[Callable[[Any, Any], Any], str]] = {
     "no broadcast": (
         lambda a, b: a.connect(b).process(Rules()),

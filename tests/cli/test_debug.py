@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from tailrace.cli.main import app
 
-PROGRAM = '''
+PROGRAM = """
 import sys
 from dataclasses import dataclass
 
@@ -46,7 +46,7 @@ if __name__ == "__main__":
     orders.key_by(lambda order: order.who).process(Totals(), name="totals").sink_to(tr.sinks.Collect())
     (data,) = tr.testing.simulate(env).capsules.values()
     open(sys.argv[1], "wb").write(data)
-'''
+"""
 
 
 @pytest.fixture(scope="module")

@@ -138,7 +138,9 @@ def alerts_by_pandas(payments: pd.DataFrame, profiles: pd.DataFrame, rules: pd.D
     paid = pd.merge_asof(payments.sort_values("at"), known, on="at", by="customer").dropna()
     paid = pd.merge_asof(paid, ruled, on="at", by="country")
     paid["spent"] = [
-        payments[(payments.customer == p.customer) & (payments["at"] > p.at - 3600) & (payments["at"] <= p.at)].amount.sum()
+        payments[
+            (payments.customer == p.customer) & (payments["at"] > p.at - 3600) & (payments["at"] <= p.at)
+        ].amount.sum()
         for p in paid.itertuples()
     ]
     found = paid[paid.spent > paid.most]
@@ -209,6 +211,8 @@ def test_visits_are_enriched_on_spark(example: Any, spark: Any) -> None:
     enrich = example("enrich")
     env = tr.Environment(spark, parallelism=2, progress=False)
     visits = [(n, f"{n % 200}.0.0.{n % 200}") for n in range(2_000)]
-    places = enrich.enriched(env.from_collection(visits), example("place_service").service()).sink_to(tr.sinks.Collect())
+    places = enrich.enriched(env.from_collection(visits), example("place_service").service()).sink_to(
+        tr.sinks.Collect()
+    )
     assert env.execute("enrich").await_termination()
     assert sorted(places.result()) == [(visit, f"net {visit[0] % 200}") for visit in visits]

@@ -175,7 +175,9 @@ def looped(env: tr.Environment) -> tr.DataStream:
     """A loop whose feedback is broadcast to it as rules: a record goes around as often as its last digit."""
 
     def body(stream: tr.DataStream) -> Any:
-        rules = stream.filter(lambda pair: pair[1] > 0, uid="rules").map(lambda pair: pair[0] * 10 + pair[1], uid="told")
+        rules = stream.filter(lambda pair: pair[1] > 0, uid="rules").map(
+            lambda pair: pair[0] * 10 + pair[1], uid="told"
+        )
         keyed = stream.map(lambda pair: pair[0], uid="bare").key_by(key)
         out = keyed.connect(rules.broadcast()).process(Met(), uid="met")
         back = stream.filter(lambda pair: pair[1] > 0, uid="left").map(lambda pair: (pair[0], pair[1] - 1), uid="back")

@@ -126,7 +126,8 @@ def test_stops_go_on_where_a_worker_is_lost_meanwhile() -> None:
 
 def test_what_a_standby_holds_of_a_slice_is_what_a_whole_reading_gives() -> None:
     looked = Mirrored()
-    for seed in (50, 57, 58, 60, 64, 69, 73, 80, 91, 94, 101, 112, 113, 125, 131):  # in each some standby holds something
+    holding = (50, 57, 58, 60, 64, 69, 73, 80, 91, 94, 101, 112, 113, 125, 131)  # in each some standby holds something
+    for seed in holding:
         verdict = run_scenario(standing_by(scenario(seed)), shadows=looked)
         assert verdict.wrong == [], verdict.command
     assert looked.compared > 15

@@ -98,7 +98,9 @@ def test_records_that_go_aside_are_the_same_wherever_their_error_comes_from() ->
     found.sink_to(tr.sinks.Collect())
     audit = tr.testing.audit(env)
     assert audit.same, audit
-    assert {(one.record < "d", one.error) for one in out.result()} >= {(True, "ValueError: no a in <object object at 0x…>")}
+    assert {(one.record < "d", one.error) for one in out.result()} >= {
+        (True, "ValueError: no a in <object object at 0x…>")
+    }
 
 
 def as_set(word: str) -> frozenset[str]:

@@ -22,7 +22,9 @@ def prune_command(
     keep_runs: Annotated[
         int, typer.Option(min=1, metavar="N", help="So many runs keep what they have left, the newest ones.")
     ] = 1,
-    capsules: Annotated[bool, typer.Option("--capsules", help="Also the capsules of failed calls, of all runs.")] = False,
+    capsules: Annotated[
+        bool, typer.Option("--capsules", help="Also the capsules of failed calls, of all runs.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go, and remove nothing.")] = False,
 ) -> None:
     """Remove what dead runs of jobs have left. That is old checkpoints, output under cover, claims, spills, capsules."""
@@ -57,7 +59,9 @@ def _prune_job(store: Store, keep: int, capsules: bool, dry_run: bool) -> bool:
         store.prune(keep)
         store.delete(kept_calls)
     gone = "would go" if dry_run else "removed"
-    echo(f"job {store.job!r}: {gone}: {len(found.runs)} runs, {len(found.names) + len(kept_calls)} files in {store.url}")
+    echo(
+        f"job {store.job!r}: {gone}: {len(found.runs)} runs, {len(found.names) + len(kept_calls)} files in {store.url}"
+    )
     if tokens and not dry_run:
         for folder in remove_given_up(tokens, [run.run_id for run in found.runs]):
             echo(f"job {store.job!r}: removed: what these runs had left under cover in {folder}")

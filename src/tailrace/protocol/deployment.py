@@ -95,7 +95,9 @@ PHASES = ("triggered", "aligning", "encoding", "writing")
 not all encoded; the storage has not made its file durable."""
 
 
-BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 1000.0)
+BUCKETS = (
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 1000.0,
+)  # fmt: skip
 """The upper ends of the buckets of a histogram of user code; one more bucket is behind the last."""
 BUCKET, SUM = ".bucket.", ".sum"
 """The parts between the name of a histogram and the number of a bucket, and behind its name, in names of counters."""

@@ -59,7 +59,9 @@ class Claims:
     def claim(self, owner: str, takeover: bool = False, at: str = "") -> int:
         """A new incarnation for the run `owner`, with every earlier one sealed. See `Store.claim`."""
         process = self._me()
-        who = Owner(self._job, owner, process.host, process.pid, process.started, self._nonce(), self._url, self.term, at)
+        who = Owner(
+            self._job, owner, process.host, process.pid, process.started, self._nonce(), self._url, self.term, at
+        )
         data = msgspec.json.encode(who)
         incarnation = max(self.held, default=0)
         for _ in range(_CLAIMS):

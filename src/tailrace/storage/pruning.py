@@ -105,7 +105,9 @@ def surplus_in(folder: Folder, keep: int, spare: Collection[str] = ()) -> Surplu
 
 def capsules_in(folder: Folder) -> list[str]:
     """The capsules of failed calls in the folder of a job, oldest first."""
-    return sorted((one.name for one in folder.entries(CAPSULES) if capsule_place(one.name) is not None), key=_capsule_of)
+    return sorted(
+        (one.name for one in folder.entries(CAPSULES) if capsule_place(one.name) is not None), key=_capsule_of
+    )
 
 
 def _capsule_of(name: str) -> tuple[int, int, int]:

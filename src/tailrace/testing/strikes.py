@@ -252,6 +252,8 @@ class Strikes(Observer):
                     cluster.send(old.party, process.party, loss, cluster.chance.randint(min(low, high), high))
         if fault.kind == "lose-coordinator":
             at = cluster.now + fault.duration
-            cluster.later(at, "another coordinator", lambda: self._drivers.replace(old, "its executor was lost", outlived))
+            cluster.later(
+                at, "another coordinator", lambda: self._drivers.replace(old, "its executor was lost", outlived)
+            )
         else:
             self._drivers.take_over()

@@ -59,7 +59,8 @@ class IdentityCheck:
 
     def is_over(self) -> bool:
         """True if the topics are those of the positions. Raises `ConfigError` if they are not."""
-        going = self._thread.is_alive()  # first: an error that comes behind the look at it belongs to a check that goes on
+        # First: an error that comes behind the look at it belongs to a check that goes on.
+        going = self._thread.is_alive()
         if self._error is not None:
             raise self._error
         return not going

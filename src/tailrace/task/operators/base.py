@@ -278,7 +278,11 @@ class OperatorTask(OperatorCutState):
     def note_batch(self, error: UserCodeError, batch: Batch, port: int) -> None:
         """Notes in an error the batch that this operator was given, if the error is one of this operator."""
         call = error.call
-        if isinstance(call, FailedCall) and call.batch is None and error.operator in [one.name for one in self.contexts()]:
+        if (
+            isinstance(call, FailedCall)
+            and call.batch is None
+            and error.operator in [one.name for one in self.contexts()]
+        ):
             call.batch, call.input_port = batch, port
             call.operator = call.operator or self
 
