@@ -550,6 +550,36 @@ def test_a_cut_before_the_end_was_said_goes_before_it() -> None:
     assert not all(part.finished for part in one.taken.parts)
 
 
+class AtTheEnd(tr.KeyedProcessFunction):
+    """Has a timer at the end of event time, which sets one of the clock."""
+
+    def process(self, value: Any, ctx: tr.Context) -> None:
+        ctx.set_timer(event_time=1e9)
+
+    def on_timer(self, timestamp: float, ctx: tr.Context) -> None:
+        if timestamp == 1e9:
+            ctx.set_timer(processing_time=5.0)
+
+
+def test_what_fires_at_the_end_is_in_another_step_than_a_cut() -> None:
+    """A replay does both again, each with the answers that user code got in it."""
+
+    def timed(env: tr.Environment, sink: tr.Sink) -> None:
+        env.from_source(tr.sources.Sequence(0, 10)).key_by(lambda x: 0).process(AtTheEnd()).sink_to(sink)
+
+    one = One(timed).arrive(0, 3).mark(0, EndOfInput()).mark(1, EndOfInput())
+    for _ in range(3):  # a record and two ends
+        assert one.step() is None
+    one.task.trigger(CutRequest(1))
+    assert one.step() is None and one.task.checkpoints.just_cut is not None
+    one.encode()
+    one.task.trigger(CutRequest(2))
+    assert one.step() is None and one.task.checkpoints.just_cut is None, "the timer has fired"
+    assert one.step() is None and one.task.checkpoints.just_cut == CutRequest(2)
+    one.encode()
+    assert one.step() == Idle(Reason.QUIET, 5_000_000)
+
+
 def test_a_sink_prepares_at_each_cut_and_for_the_last_time_at_the_end() -> None:
     class Numbered(tr.Sink):
         form = "rows"

@@ -339,7 +339,9 @@ class Chain(ChainCutState):
 
     def end(self, outbox: Outbox, limit: int) -> bool:
         """Does one bounded portion of ending: each operator in turn awaits its processing-time timers, reaches the end of
-        event time, and finishes. False while there is more to do now; True when all have ended or the clock must move."""
+        event time, and finishes. False if it has done something, or there is more to do now; True when all have ended or
+        the clock must move."""
+        fired = False
         while self.ending < len(self.operators):
             i = self.ending
             operator = self.operators[i]
@@ -351,17 +353,18 @@ class Chain(ChainCutState):
                 operator.input_ended()
                 self._end_reported = True
             if operator.awaits_timers():
-                return True
+                return not fired
             if self.reached[i] != MAX_TIME:
                 self.arrived[i] = MAX_TIME
                 if not operator.generates_watermarks and not operator.advance(MAX_TIME, limit):
                     return False
                 self.reached[i] = self.passed[i] = MAX_TIME
+                fired = True
                 continue  # timers that fired may have set others
             if not operator.generates_watermarks and not operator.advance(MAX_TIME, limit):
                 return False  # a processing-time timer set event-time timers; they are due at once
             if operator.awaits_timers():
-                return True  # event-time timers set processing-time timers again
+                return False  # event-time timers set processing-time timers again
             operator.finish()
             if operator.policy is not None:
                 operator.policy.check_share()
