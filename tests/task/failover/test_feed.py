@@ -61,7 +61,7 @@ def with_a_checkpoint(**sizes: int) -> StandbyFeed:
 def test_what_is_kept_begins_behind_the_barrier_of_the_complete_checkpoint() -> None:
     fed = with_a_checkpoint()
     assert fed.expect(STANDBY, 1)
-    assert sent(fed) == [], "the standby has not called"
+    assert not fed.is_due(steps(100)), "the standby has not called"
     fed.begin(STANDBY)
     assert sent(fed) == [(ONE, 2, 1), (OTHER, 1, 2)]
     fed.arrive(*records(ONE, 3, "d"))
@@ -170,15 +170,37 @@ def test_a_standby_that_calls_too_late_is_not_fed() -> None:
 
 def test_the_history_goes_when_the_worker_rests_or_has_done_much() -> None:
     fed, history = with_a_checkpoint(), steps(3)
-    assert fed.news(history) == [], "nobody is fed"
+    fed.urgent = True
+    assert not fed.is_due(history), "nobody is fed"
     assert fed.expect(STANDBY, 1)
     fed.begin(STANDBY)
-    assert fed.news(history) == []
+    fed.urgent = False
+    assert not fed.is_due(history)
     fed.urgent = True
+    assert fed.is_due(history)
     assert [one.entries for one in fed.news(history)] == [history.entries]
     assert fed.news(history) == []
     fed.urgent = False
-    history = steps(100)
+    assert fed.is_due(steps(100))
+
+
+def test_the_next_report_is_gathered_until_the_standby_has_taken_the_one_before() -> None:
+    """It sets the pace: what is gathered meanwhile it replays together."""
+    fed, history = with_a_checkpoint(), steps(3)
+    assert fed.expect(STANDBY, 1)
+    fed.begin(STANDBY)
+    fed.urgent = True
+    fed.sends()
+    assert [len(one.entries) for one in fed.news(history)] == [3]
+    for number in range(100):
+        history.add(Flushed({0: [number]}))
+    fed.arrive(*records(OTHER, 3, "more"))
+    fed.urgent = True
+    assert not fed.is_due(history)
+    fed.urgent = False
+    fed.grant(1 << 20)
+    assert fed.is_due(history)
+    assert sent(fed) == [(OTHER, 3, 1)]
     assert [len(one.entries) for one in fed.news(history)] == [100]
 
 
@@ -212,7 +234,7 @@ def test_what_was_kept_of_the_history_for_one_standby_is_not_for_the_next() -> N
     fed.begin(STANDBY)
     fed.keep_history(history)
     fed.end("it was lost")
-    assert fed.news(history) == []
+    assert not fed.is_due(history)
     for ident in (ONE, OTHER):
         fed.arrive(*barrier(ident, 3, 2))
     fed.complete(2)

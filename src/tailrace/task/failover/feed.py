@@ -2,7 +2,8 @@
 comes, and the worker's history.
 
 Before a standby calls, the feed keeps what has come since the newest complete checkpoint, as far as barriers show where
-that begins. Then it sends what it keeps, under credit, and keeps nothing that was sent.
+that begins. Then it sends what it keeps, under credit, and keeps nothing that was sent. It gathers until the standby has
+taken what was sent before: so the standby sets the pace, and replays many steps as one.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ class StandbyFeed:
         self._expected: int | None = None
         """The place of the standby that is to call."""
         self.urgent = False
-        """True if the worker has nothing else to do: the standby gets what there is of the history."""
+        """True if the worker has nothing else to do, or the standby has answered: it gets what there is."""
+        self._unanswered = False
+        """True from a report on until the standby has taken it."""
         self.over: Feeds | None = None
         """The report that the standby is fed no more."""
         self._waiting = deque[tuple[ChannelId, int, Marker | Item]]()
@@ -138,6 +141,7 @@ class StandbyFeed:
             self.over = Feeds(party, self._complete, False, TOO_FAR)
             return
         self.party, self._flow, self._values, self._expected = party, Producer(self._window), {}, None
+        self._unanswered = False
 
     def end(self, reason: str) -> None:
         """Ends feeding. What another standby needs is kept from the next barriers on."""
@@ -151,14 +155,20 @@ class StandbyFeed:
         self._since, self._gone = dict.fromkeys(self._since, NOWHERE), self._newest
 
     def grant(self, total: int) -> None:
-        """Takes a grant of the standby."""
+        """Takes a grant of the standby, which has taken the newest report."""
         self._flow.grant(total)
+        self._unanswered, self.urgent = False, True
+
+    def is_due(self, history: History) -> bool:
+        """True if the standby is to get what has come, and what is new in the history."""
+        if self.party is None or self._unanswered:
+            return False
+        return self.urgent or history.unsent(self.party) >= EACH
 
     def sends(self) -> list[ToPeer]:
         """What may go to the standby now, of what has come."""
         found = list[ToPeer]()
-        if self.party is None:
-            return found
+        assert self.party is not None
         while self._waiting:
             ident, seq, one = self._waiting[0]
             if isinstance(one, Item):
@@ -174,15 +184,14 @@ class StandbyFeed:
         return found
 
     def news(self, history: History) -> list[Gained]:
-        """What the standby is to get of the history now."""
-        if self.party is None:
-            return []
+        """What is new in the history for the standby."""
+        assert self.party is not None
         found, self._news = self._news, []
-        new = history.unsent(self.party)
-        if new >= EACH or (new > 0 and self.urgent):
+        if history.unsent(self.party):
             gained = history.new_entries(self.party)
             assert gained is not None
             found.append(gained)
+        self._unanswered = bool(found)
         return found
 
     def report(self, gained: Gained, values: Iterable[CameValues]) -> ToPeer:

@@ -69,9 +69,10 @@ def with_history(slice: RecordedSlice, actions: Iterable[Action]) -> list[Action
 
 def _to_standby(slice: RecordedSlice, feed: StandbyFeed) -> list[Action]:
     """What goes to the hot standby of a slice now."""
-    found: list[Action] = [*feed.sends()]
-    found += [feed.report(gained, _sealed_values(slice)) for gained in feed.news(slice.history)]
-    feed.urgent = False
+    found: list[Action] = []
+    if feed.is_due(slice.history):
+        feed.urgent = False
+        found += [*feed.sends(), *(feed.report(one, _sealed_values(slice)) for one in feed.news(slice.history))]
     if feed.over is not None:
         found.append(ToCoordinator(feed.over))
         slice.history.forget(feed.over.place)
@@ -269,6 +270,7 @@ class Resumed:
                     outbox_of(task).receiver_replaced(ident, came.get(ident, (0, 0))[0], frames.get(ident))
                 if not task.said_end:
                     outbox_of(task).announce_time(ident)
+            outbox_of(task).received.ahead = None
             task.cuts.declined.clear()
             task.finished = task.finished and not task.outbox.blocked
             task.reader_woken()  # a repeated read leaves what came later

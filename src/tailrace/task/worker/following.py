@@ -57,6 +57,8 @@ class FollowingAttempt(Attempt):
         self._came = 0
         """The bytes that have come from the worker."""
         self._granted = 0
+        self._answers = False
+        """True if a report of the worker is to be answered, by a grant: it gathers the next one until then."""
         withhold(recorded, resume.checkpoint)
         for task in recorded.tasks:
             gate_of(task).let_all_come()
@@ -84,6 +86,7 @@ class FollowingAttempt(Attempt):
         if frame.kind == HISTORY:
             followed = decode_followed(frame.history())
             self._gain(followed.gained)
+            self._answers = True
             assert self.resumed is not None
             self.resumed.expect(followed.values)
             return
@@ -124,7 +127,7 @@ class FollowingAttempt(Attempt):
         return [*self.loads(), *self._grants()]
 
     def _grants(self) -> list[Action]:
-        """A grant for what was read since the last one, if it is worth a message."""
+        """A grant for what was read since the last one, if it is worth a message, or answers a report."""
         slot, unread = self.slot, 0
         for task in self._slice.tasks:
             for ident, channel in task.gate.channels.items():
@@ -132,9 +135,9 @@ class FollowingAttempt(Attempt):
                     unread += channel.flow.arrived - channel.flow.consumed
         read = self._came - unread
         window = fed_window(self._slice)
-        if read - self._granted < window // 4:
+        if read - self._granted < window // 4 and not self._answers:
             return []
-        self._granted = read
+        self._granted, self._answers = read, False
         return [ToPeer(slot, encode_grant(ChannelId(0, slot, slot), self._slice.incarnation, 0, read + window))]
 
     # Taking the place of the worker.

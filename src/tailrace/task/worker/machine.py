@@ -393,6 +393,11 @@ class Worker:
         return self.stepping or (self._attempt is not None and self._attempt.resumed is not None and not self.failed)
 
     @property
+    def follows(self) -> bool:
+        """True while this standby follows the worker of a slice."""
+        return self._hot.followed is not None
+
+    @property
     def attempt(self) -> Attempt | None:
         """The attempt that runs here; None while none does."""
         return self._attempt
