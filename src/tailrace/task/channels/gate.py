@@ -57,6 +57,8 @@ class Gate(GateCutState):
         """Number of bytes of each restored channel that are in memory; the others stay in their files."""
         self._lowest = Lowest(channels)
         """Event time of the channels whose turn it is."""
+        self.delays_time = False
+        """True if a watermark may be read behind records that have come behind it."""
 
     @property
     def has_input(self) -> bool:
@@ -214,11 +216,16 @@ class Gate(GateCutState):
 
     def _join(self, channel: InputChannel, batch: Batch, limit: int) -> Batch:
         """Small batch joined with those that wait behind it, as far as a step may take all of them. Each exchange parts
-        batches, so through many exchanges they get ever smaller, and a step costs the same for one record as for many."""
+        batches, so through many exchanges they get ever smaller, and a step costs the same for one record as for many.
+        Watermarks between them go behind them, the newest one for all: to move a watermark back is always safe."""
         most = min(limit, JOINED)
         joined, count, queue = [batch], len(batch), channel.queue
+        delays, watermark = self.delays_time and channel.returning is None, None
         while queue:
             element, charge = queue[0]
+            if delays and isinstance(element, Watermark):
+                watermark = queue.popleft()
+                continue
             if isinstance(element, Marker | Parked):
                 break
             count += count_of(element)
@@ -231,6 +238,8 @@ class Gate(GateCutState):
             joined.append(following)
             channel.charge += charge
             channel.worked_off += 1
+        if watermark is not None:
+            queue.appendleft(watermark)
         return batch if len(joined) == 1 else concat(joined)
 
     def _move_on(self, channel: InputChannel) -> None:

@@ -36,7 +36,9 @@ def make_gate(plan: Plan, vertex: Vertex, subtask: int, services: Services, wind
         for edge in plan.edges_into(vertex.id)
         for source in plan.sources(edge, subtask)
     ]
-    return services.ends.gate(channels)
+    gate = services.ends.gate(channels)
+    gate.delays_time = not plan.nests  # waves of a loop count markers
+    return gate
 
 
 def make_outbox(
