@@ -171,6 +171,8 @@ class _History:
         had ended."""
         self.rest = random.Random(f"once more {chance.getstate()[1][:2]} {moment.at}")
         """Generator for what comes after the history: its draws change nothing of the history."""
+        self.late = random.Random(f"lost when settled {chance.getstate()[1][:2]} {moment.at}")
+        """Generator for the loss of a worker that is to remove traces."""
 
     def errors(self) -> list[str]:
         """Runs the history. Returns descriptions of everything that is wrong, with the story."""
@@ -346,9 +348,11 @@ class _History:
         soon, which = chance.randint(0, 80), chance.randint(0, 5)
         kill = Fault(soon, "kill", which, after="RUNNING")
         trouble = Fault(0, "storage", duration=chance.choice([5, 20, 60]), chance=0.7, after="Publish", outcome="any")
-        return chance.choice(
+        drawn = chance.choice(
             [(), (), (kill,), (trouble,), (trouble, kill), (Fault(soon, "crash-driver", after="Publish"),)]
         )
+        forgets = Fault(self.late.randint(0, 3), "kill", self.late.randint(0, 1), after="Settled")
+        return (*drawn, forgets) if self.late.random() < 0.3 else drawn
 
     def _build(
         self, files: WatchedFiles, origin: Any, what: str, late: bool = False, **options: Any
@@ -405,18 +409,12 @@ class _History:
         return self.again.check(Book(published={token: published[token] for token in published if token in lineage}))
 
     def _traces(self, world: Simulation) -> list[str]:
-        """Errors for traces of the run that a start has gone on from: the start has finished, and no other one removes them.
-        Where sinks were sent that they may forget, a worker that was killed then may not have read it."""
+        """Errors for traces of the run that a start has gone on from: the start has finished, and no other one removes
+        them."""
         output = world.coordinator.durability.output
         restored, run = output.origin.manifest, "" if output.origin.manifest is None else output.origin.manifest.run_id
         there = any(node.uid == SINK for node in world.plan.graph.nodes)
-        if (
-            restored is None
-            or output.origin.spare
-            or not output._origin_is_here
-            or output._settled.restored
-            or not there
-        ):
+        if restored is None or output.origin.spare or not output._origin_is_here or not there:
             return []
         left = sorted(token for token in self.book.traces if token.decode().split("|")[1] == run)
         return [f"traces of {run} are left beside the output for ever, such as {left[0]!r}"] if left else []

@@ -283,6 +283,20 @@ def _no_answers(made: Scenario) -> Scenario:
     return replace(made, checkpoints=replace(made.checkpoints, tolerated_failures=10_000), faults=faults)
 
 
+def _settled_for_sure() -> Patches:
+    """Bug: what was settled counts as removed, whether the worker lives that was to remove it or not."""
+    forgets: Any = mock.patch.object(JobOutput, "_forgets_origin", False)
+
+    def make(start: Any) -> Any:
+        def starting(self: JobOutput) -> Any:
+            self._origin_left = False
+            return start(self)
+
+        return starting
+
+    return [forgets, method(JobOutput, "start", make)]
+
+
 OUTPUT_BUGS = (
     Bug("a job that has finished leaves no mark", "counted", _no_mark_of_the_end, _started_again),
     Bug("an older run is gone on from behind one that has ended", RANDOM, _behind_the_end, seed=2),
@@ -308,6 +322,7 @@ OUTPUT_BUGS = (
             ("a restart asks for what another start has published", _marks_of_others_not_read, 8),
             ("a start in a copy forgets what the original will ask for", _copies_settle, 3),
             ("output of a sink that is gone is passed over", _lost_with_its_sink, 11),
+            ("what a lost worker was to remove counts as removed", _settled_for_sure, 0),
             ("the last checkpoint waits for no mark that failed", _the_end_waits_for_no_mark_that_failed, 63),
         )
     ),

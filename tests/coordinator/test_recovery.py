@@ -375,6 +375,33 @@ def test_a_restart_does_not_ask_again_for_what_another_start_has_published() -> 
         assert job.sent(Publish) == [(0, Publish([], 0, ["run"] if before else ["before", "run"], folder="here"))]
 
 
+def test_traces_of_the_origin_go_though_the_worker_is_lost_that_was_to_remove_them() -> None:
+    """Only that worker knew what it had published. So what the run of the origin has left is removed as behind a restart, by
+    whichever worker, and until that is reported the next start would look for it, too."""
+    origin = Manifest("job", "before", 7, 41, 0, 128, 2, [], prepared=[Prepared("sink", b"a")], root="here")
+    job = Job(start_from=origin, folder="here", path="7/1.manifest")
+    job.machine.start(job.now)
+    job.hello(0)
+    job.hello(1)
+    job.all_say(Deployed())
+    job.says(0, Published(0))
+    job.machine.mark_done("7/1.manifest", job.now)
+    job.actions()
+    job.complete()
+    found = job.actions()
+    messages = [one.message for one in found if isinstance(one, Send) and isinstance(one.message, Settled | Publish)]
+    assert messages == [Settled(0, True), Publish([], 42, ["before"])], "what was settled is not kept"
+    assert MarkSwept() not in found
+    job.restart()
+    job.all_say(Deployed())
+    assert [m.recover for _, m in job.sent(Publish)] == [["before", "run"]]
+    assert job.actions(MarkSwept) == []
+    job.says(0, Published(0))
+    assert job.actions(MarkSwept) == [MarkSwept()]
+    job.complete()
+    assert job.sent(Publish) == [], "once"
+
+
 def test_what_a_later_checkpoint_of_the_same_run_may_ask_for_is_not_forgotten() -> None:
     """The user goes back to an older checkpoint than the newest, and may start from that one after all: it has the same
     output, and is not marked, however many checkpoints the job in between completes."""

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.coordinator.actions import MarkPublished
+from tailrace.coordinator.actions import MarkPublished, MarkSwept
 from tailrace.coordinator.decisions import Tell
 from tailrace.coordinator.output.origin import NOTHING, StartFrom
 from tailrace.coordinator.output.output import JobOutput
@@ -26,7 +26,7 @@ from tailrace.state.manifest import Manifest, Prepared, has_more
 @st.composite
 def held(draw: Any, newest: int, own: bool) -> HeldOutput:
     checkpoint = draw(st.integers(1, newest)) if own else 0
-    first = draw(st.integers(1, checkpoint)) if own else 0
+    first = draw(st.integers(0, checkpoint)) if own else 0
     name = f"{1 if own else 0}/{draw(st.integers(0, 99))}.manifest" if own or draw(st.booleans()) else ""
     return HeldOutput(name, checkpoint, first, draw(st.booleans()), draw(st.booleans()))
 
@@ -90,6 +90,9 @@ def test_what_is_settled_marked_and_removed_is_what_a_plain_model_says(state: Ou
     else:
         assert found.removable is state.origin_ours
 
+    needed = not all(one.checkpoint for one in unmarked) or 0 in again or 0 not in visible
+    assert found.origin_over is (state.origin_ours and not needed)
+
 
 # The life of a run.
 
@@ -143,6 +146,9 @@ class World:
     marking: list[str] = field(default_factory=list)
     visible: set[bytes] = field(default_factory=set)
     settled: set[bytes] = field(default_factory=set)
+    traces: set[bytes] = field(default_factory=set)
+    """Output of the run of the origin whose traces are there. A worker that is sent `Settled` may be lost before it removes
+    any."""
     checkpoint: int = 0
     requested: Stored | None = None
     marked_before: set[str] = field(default_factory=set)
@@ -170,6 +176,8 @@ class World:
                 case MarkPublished():
                     assert self.storage[one.path].pieces <= self.visible, "some of it is not visible"
                     self.marking.append(one.path)
+                case MarkSwept():
+                    assert not (self.book._origin_is_here and self.traces), "the next start does not look for them (U4)"
                 case Tell(Publish() as message, slot):
                     assert slot is not None
                     self.send(message, slot)
@@ -241,7 +249,11 @@ class World:
         """A worker answers for a part."""
         (number, slot, part), message = key, self.awaited.pop(key)
         if done:
-            self.visible |= {bytes(one) for _, several in message.prepared for one in several}  # type: ignore[arg-type]
+            pieces = {bytes(one) for _, several in message.prepared for one in several}  # type: ignore[arg-type]
+            self.visible |= pieces
+            self.traces |= pieces if self.book.restored.is_origin and not number else set()
+            if "before" in message.recover:  # what the sink itself has published in this attempt stays until it is settled
+                self.traces &= self.publications.get(0, set()) - self.settled
             self.carry_out(self.book.publication_done(Published(number, part=part), slot, self.now))
         else:
             self.book.lanes.note_failure(NotPublished(number, message.tries, "away", part, "sink"), slot, self.now)
@@ -355,3 +367,5 @@ def ends_well(world: World) -> None:
     assert all(world.storage[path].marked for path in (origin.path, *origin.before) if path)
     sent = set().union(*(pieces for number, pieces in world.publications.items() if number))
     assert sent <= world.settled, "the publisher keeps it for ever"
+    if world.book._origin_is_here and not origin.spare:
+        assert not world.traces and world.book._swept, "they are left beside the output for ever (U4)"

@@ -34,6 +34,8 @@ class _Publication:
     """The part that is sent when all others are visible: it removes what was not published."""
     skipped: bool = False
     """True if some of it stays hidden."""
+    forgets_origin: bool = False
+    """True if what the run of the origin has left is removed with it."""
 
     @property
     def visible(self) -> bool:
@@ -49,6 +51,8 @@ class JobOutput:
     Invariant U1: in an attempt no prepared output is published under two numbers.
     Invariant U2: `Settled` is sent for a publication when every manifest that has something of it was marked as published
     before a commit that has succeeded. None is deleted before it is marked.
+    Invariant U4: where this run has to remove what the run of its origin has left, it is marked as swept when workers have
+    reported that all of it is gone, traces too.
     """
 
     def __init__(
@@ -88,6 +92,12 @@ class JobOutput:
         self._abandoned = set(abandoned)
         """Earlier runs whose sinks may have left hidden output that will never be published, until it is removed."""
         self._swept = False
+        self._origin_left = origin.manifest is not None and bool(origin.manifest.prepared)
+        """True if the traces of the origin's output may be there. A worker that is lost forgets which ones it was to
+        remove, so `Settled` alone does not remove them for sure."""
+        self._origin_over = self._origin_over_when_made = False
+        """True if nobody needs these traces: no manifest can have that output published again, since before a commit that
+        has succeeded. The second one is for the newest commit that was requested."""
 
     @property
     def resolution(self) -> Resolution:
@@ -114,6 +124,12 @@ class JobOutput:
             manifest is not None and manifest.job == self._job and self.origin.folder == manifest.root == self._folder
         )
 
+    @property
+    def _forgets_origin(self) -> bool:
+        """True if the next publication is to remove what the run of the origin has left."""
+        under_way = any(sent.forgets_origin for sent in self._sent.values())
+        return self._origin_left and self._origin_over and not self.origin.spare and not under_way
+
     # An attempt begins and ends.
 
     def restore(self, ours: Manifest | None, path: str) -> None:
@@ -134,17 +150,22 @@ class JobOutput:
         if restarted and not self.restored.own:
             runs.add(self._run_id)
         prepared = [] if restored is None else restored.prepared
-        if runs or prepared:
+        if runs or prepared or self._forgets_origin:
             return self._send(0, prepared, sorted(runs), now)
         self._origin_visible = self._origin_visible or self.restored.is_origin
         return self.mark_visible()
 
     def start(self) -> Decisions:
         """Notes that the attempt runs: hidden output of earlier runs is removed."""
-        if self._swept:
+        self._abandoned = set()
+        return self._mark_swept()
+
+    def _mark_swept(self) -> Decisions:
+        """Marks the run as swept, once; not where something was spared, so that the next start looks again."""
+        if self._swept or (self._origin_left and self._origin_is_here and not self.origin.spare):
             return []
-        self._swept, self._abandoned = True, set()
-        return [] if self.origin.spare else [MarkSwept()]  # where something was spared, the next start looks again
+        self._swept = True
+        return [] if self.origin.spare else [MarkSwept()]
 
     def attempt_over(self) -> None:
         """Ends the attempt: nothing of it is committed any more. Marks on their way may not have been made, and are
@@ -167,10 +188,11 @@ class JobOutput:
         was marked as published before the commit was requested. No other driver has read a manifest without its mark: a
         driver that claims reads after our commit, and finds a later manifest."""
         self._adopt(manifest, path)
-        return [*self._publish(number, fresh, now), *self._settle()]
+        self._origin_over = self._origin_over or self._origin_over_when_made
+        return [*self._settle(), *self._publish(number, fresh, now)]
 
     def _publish(self, number: int, prepared: list[Prepared], now: int) -> Decisions:
-        return self._send(number, prepared, [], now) if prepared else self.mark_visible()
+        return self._send(number, prepared, [], now) if prepared or self._forgets_origin else self.mark_visible()
 
     def _settle(self) -> Decisions:
         if self._due <= self._settled:
@@ -180,11 +202,14 @@ class JobOutput:
 
     def _send(self, number: int, prepared: list[Prepared], recover: list[str], now: int) -> Decisions:
         folder = "" if number else self.restored.folder  # the restored checkpoint has number 0 here
+        forgets, origin = self._forgets_origin, self.origin.manifest
+        if forgets and origin is not None:
+            recover = sorted({*recover, origin.run_id})
         messages = publish_messages(number, prepared, recover, folder, self._slots)
         parts = [OutputPart(slot, message) for slot, message in messages]
         self._publishers.update(part.slot for part in parts)
         last = parts.pop() if len(parts) > 1 and not parts[-1].uid else None
-        self._sent[number] = _Publication(prepared, len(parts), last)
+        self._sent[number] = _Publication(prepared, len(parts), last, forgets_origin=forgets)
         return self.lanes.add(parts, now)
 
     def worker_replaced(self, slot: int, now: int) -> Decisions:
@@ -208,6 +233,9 @@ class JobOutput:
         # Skipped output is not visible: a run that starts from the origin with its sink publishes it.
         if report.number == 0 and sent.visible and not sent.skipped and self.restored.is_origin:
             self._origin_visible = True
+        if sent.visible and sent.forgets_origin:
+            self._origin_left = False
+            decided += self._mark_swept()
         through = self.visible_through
         self._sent = {number: sent for number, sent in self._sent.items() if number > through}
         return [*decided, *self.mark_visible()]
@@ -233,7 +261,8 @@ class JobOutput:
         """Notes that the manifest of a checkpoint is requested, with what is `carried_output`. Once it exists, sinks may
         forget what was marked until now."""
         self._made = (number, min([number, *self._sent]))
-        self._due = self.resolution.settled
+        resolution = self.resolution
+        self._due, self._origin_over_when_made = resolution.settled, resolution.origin_over
 
     def _adopt(self, manifest: Manifest, path: str) -> None:
         """Adds a complete checkpoint of this run."""
@@ -242,7 +271,7 @@ class JobOutput:
             self._update(path, marked=True)
         elif path not in self._manifests:
             made, first = self._made
-            first = first if made == manifest.checkpoint else 1  # how far back another manifest reaches is not known
+            first = first if made == manifest.checkpoint else 0  # how far back another manifest reaches is not known
             self._manifests[path] = HeldOutput(path, manifest.checkpoint, first)
 
     def origin_published(self) -> None:

@@ -22,7 +22,7 @@ class HeldOutput(NamedTuple):
     checkpoint: int = 0
     """The checkpoint of this run, which is also the newest number in it; 0 for manifests of the run of the origin."""
     first: int = 0
-    """The oldest number in it."""
+    """The oldest number in it; 0 where that is not known."""
     requested: bool = False
     """True if its mark was requested in this attempt."""
     marked: bool = False
@@ -68,6 +68,8 @@ class Resolution:
     """The output that is never published again."""
     removable: bool
     """True if hidden output of the restored checkpoint's run that this checkpoint does not hold is never published."""
+    origin_over: bool
+    """True if no manifest can have output of the origin published again."""
 
 
 def resolve(state: OutputState) -> Resolution:
@@ -81,7 +83,7 @@ def resolve(state: OutputState) -> Resolution:
         if one.path and not one.requested and (one.checkpoint <= visible if one.checkpoint else state.origin_visible)
     ]
     # A manifest that carries older output along keeps all numbers from there on from being settled.
-    settled = min([visible, *(one.first - 1 for one in own)])
+    settled = max(0, min([visible, *(one.first - 1 for one in own)]))
     restored = state.restored
     if state.restores_own:
         # A kept checkpoint may have output that is visible and not in the restored one: a start from it publishes that,
@@ -92,4 +94,5 @@ def resolve(state: OutputState) -> Resolution:
     else:
         removable = state.origin_ours
         never = restored is not None and removable and len(own) == len(unmarked)
-    return Resolution(visible, marks, Settlement(settled, never), removable)
+    over = visible >= 0 and state.origin_ours and len(own) == len(unmarked) and all(one.first > 0 for one in own)
+    return Resolution(visible, marks, Settlement(settled, never), removable, over)
