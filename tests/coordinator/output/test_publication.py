@@ -252,7 +252,9 @@ class World:
             pieces = {bytes(one) for _, several in message.prepared for one in several}  # type: ignore[arg-type]
             self.visible |= pieces
             self.traces |= pieces if self.book.restored.is_origin and not number else set()
-            if "before" in message.recover:  # what the sink itself has published in this attempt stays until it is settled
+            if (
+                "before" in message.recover
+            ):  # what the sink itself has published in this attempt stays until it is settled
                 self.traces &= self.publications.get(0, set()) - self.settled
             self.carry_out(self.book.publication_done(Published(number, part=part), slot, self.now))
         else:

@@ -57,6 +57,32 @@ def test_small_batches_that_wait_on_a_channel_are_read_together() -> None:
     assert read(g) == (B, ["x"]) and not g.has_input and g.queued_bytes() == 0
 
 
+def test_small_batches_are_read_together_across_watermarks_the_newest_of_which_comes_behind_them() -> None:
+    """Each frame of a job with event time has a watermark behind it: a task with many of them waiting took two steps for
+    each, and never caught up."""
+    g = gate(A)
+    g.delays_time = True
+    for seq, value in enumerate("abc"):
+        g.arrive(A, seq, Rows([value]), 1)
+        g.arrive(A, seq + 1, Watermark(10 * seq), 0)
+    assert [read(g), read(g)] == [(A, ["a", "b", "c"]), (A, Watermark(20))] and not g.has_input
+    g.arrive(A, 3, Rows(["d"]), 1)
+    g.arrive(A, 4, Watermark(30), 0)
+    g.arrive(A, 4, IdleChannel(), 0)
+    g.arrive(A, 4, Rows(["e"]), 1)
+    assert [read(g)[1] for _ in range(4)] == [["d"], Watermark(30), IdleChannel(), ["e"]], "past no other marker"
+
+
+def test_a_watermark_waits_for_one_step_of_records_at_most() -> None:
+    """Else it would wait for ever where records never cease."""
+    g = gate(A)
+    g.delays_time = True
+    for seq in range(6):
+        g.arrive(A, seq, Rows([seq]), 1)
+        g.arrive(A, seq + 1, Watermark(seq), 0)
+    assert [read(g, 2)[1] for _ in range(6)] == [[0, 1], Watermark(1), [2, 3], Watermark(3), [4, 5], Watermark(5)]
+
+
 def test_no_more_is_read_together_than_a_step_may_take_and_nothing_past_a_marker() -> None:
     g = gate()
     for seq in range(0, 6, 2):

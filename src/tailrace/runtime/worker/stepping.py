@@ -20,8 +20,8 @@ IN_FLIGHT_SHARE = 0.8
 the checkpoint waits for them."""
 _SHARES = {Urgency.USUAL: ENCODE_SHARE, Urgency.IN_FLIGHT: IN_FLIGHT_SHARE, Urgency.LAST: 1.0}
 PACE = 3_000_000
-"""Nanoseconds from the end of one look of a hot standby at what its worker has sent to the next: it replays together what has
-come meanwhile, which costs much less than step by step."""
+"""Nanoseconds from the end of one look of a hot standby at what its worker has sent to the next: it replays together what
+has come meanwhile, which costs much less than step by step."""
 PORTIONS = 4
 """Portions that are encoded, at most, between two looks at the sockets."""
 
