@@ -177,7 +177,7 @@ class World:
                     assert self.storage[one.path].pieces <= self.visible, "some of it is not visible"
                     self.marking.append(one.path)
                 case MarkSwept():
-                    assert not (self.book._origin_is_here and self.traces), "the next start does not look for them (U4)"
+                    assert not (self.book._origin_is_here and self.traces), "the next start does not look for them (U6)"
                 case Tell(Publish() as message, slot):
                     assert slot is not None
                     self.send(message, slot)
@@ -370,4 +370,4 @@ def ends_well(world: World) -> None:
     sent = set().union(*(pieces for number, pieces in world.publications.items() if number))
     assert sent <= world.settled, "the publisher keeps it for ever"
     if world.book._origin_is_here and not origin.spare:
-        assert not world.traces and world.book._swept, "they are left beside the output for ever (U4)"
+        assert not world.traces and world.book._swept, "they are left beside the output for ever (U6)"

@@ -51,7 +51,7 @@ class JobOutput:
     Invariant U1: in an attempt no prepared output is published under two numbers.
     Invariant U2: `Settled` is sent for a publication when every manifest that has something of it was marked as published
     before a commit that has succeeded. None is deleted before it is marked.
-    Invariant U4: where this run has to remove what the run of its origin has left, it is marked as swept when workers have
+    Invariant U6: where this run has to remove what the run of its origin has left, it is marked as swept when workers have
     reported that all of it is gone, traces too.
     """
 
