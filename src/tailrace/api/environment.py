@@ -259,22 +259,26 @@ class Environment:
         self,
         table: Any,
         *,
+        catalog: Any = None,
         follow: bool = False,
         form: Form = "rows",
         columns: Sequence[str] | None = None,
-        starting_version: int | None = None,
+        starting_version: int | Literal["next"] | None = None,
         skip_changes: bool = False,
         poll: float | None = None,
         storage_options: Mapping[str, str] | None = None,
         **settings: Any,
     ) -> DataStream:
-        """A stream of the rows of a Delta table, read by workers through the library `deltalake`.
+        """A stream of the rows of a Delta or Iceberg table, read by workers through `deltalake` or `pyiceberg`.
 
-        - `table`: its path or URL. What Spark knows by a name, `from_dataframe(spark.table(name))` reads.
+        - `table`: its path or URL; of an Iceberg table its name, `namespace.table`. What Spark knows by a name,
+          `from_dataframe(spark.table(name))` reads.
+        - `catalog`: the catalog of an Iceberg table, as `tr.sinks.Iceberg` takes it; None for a Delta table.
         - `follow`: False for the rows of its newest version; True to go on with those that later versions add, without end,
-          version by version.
+          version by version. A version of an Iceberg table is a snapshot.
         - `form`: "rows" with names, or "columns" for record batches; `columns`: names of the columns to read, None for all.
-        - `starting_version`: only rows that this version and later ones add.
+        - `starting_version`: only rows that this version and later ones add: its number, of Iceberg the id of a snapshot, or
+          "next" for the first one that comes.
         - `skip_changes`: True to leave out versions that change or delete rows, with all that they add. By default such a
           version is an error. Versions that only rearrange files (compaction) are passed over in any case.
         - `poll`: seconds between two looks for a version; `storage_options`: as `deltalake` has them.
@@ -287,9 +291,8 @@ class Environment:
             "starting_version": starting_version,
             "skip_changes": skip_changes,
             "poll": poll,
-            "storage_options": storage_options,
         }
-        made = table_source(table, form, options)
+        made = table_source(table, catalog, form, storage_options, options)
         return self._source(made, f"from_table: {made.description}", settings)
 
     def from_source(self, source: Source, **options: Any) -> DataStream:

@@ -317,7 +317,7 @@ def launcher() -> Launcher:
     return found  # type: ignore[no-any-return]
 
 
-def table_source(table: Any, form: str, options: dict[str, Any]) -> Any:
+def table_source(table: Any, catalog: Any, form: str, storage_options: Any, options: dict[str, Any]) -> Any:
     """A source of a lake table. Its module is imported when a table is read. Raises `GraphError` or `ConfigError` for one
     that it cannot read."""
-    return importlib.import_module(TABLES).table_source(table, form, options)
+    return importlib.import_module(TABLES).table_source(table, catalog, form, storage_options, options)

@@ -8,9 +8,9 @@ subtask (`connectors.transactional`): so each file is listed once, whoever publi
 - `statistics`: the statistics of a file's columns, from its footer.
 - `changes`: upserts and deletes on their way to a merge.
 - `outputs`: the transactions that a table does not have yet, by their marks.
-- `lakesink`: the base of the sinks.
+- `lakesink`: the base of the sinks. `versions`: what the sources have in common.
 - `deltatable`, `deltasink`, `deltasource`: Delta.
-- `icebergtable`, `icebergsink`: Iceberg.
+- `icebergtable`, `icebergsink`, `icebergsource`: Iceberg.
 - `types`: the types of columns in tables.
 - `opening`: the source of a table that a user names.
 """

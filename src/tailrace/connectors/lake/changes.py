@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 import pyarrow.types as t
 
 from tailrace.api.connectors import SinkContext
-from tailrace.connectors.lake.lakesink import check_names
 from tailrace.connectors.transactional import (
     ATTEMPT_BITS,
     NUMBER_BITS,
@@ -38,6 +37,14 @@ class ChangeRule(NamedTuple):
     delete: str | Callable[[Any], bool] | None
     changes: bool
     """True for records that are pairs, ("+", record) or ("-", record)."""
+
+
+def check_names(given: Any, setting: str, who: str) -> tuple[str, ...]:
+    """Names of columns, each once. A single one may be a text. Raises `ConfigError` for what is none."""
+    names = (given,) if isinstance(given, str) else tuple(given or ())
+    if not all(isinstance(one, str) and one for one in names) or len(set(names)) < len(names):
+        raise ConfigError(f"{who}: {setting} takes names of columns, each once, not {given!r}")
+    return names
 
 
 def check_rule(

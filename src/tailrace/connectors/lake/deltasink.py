@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -12,28 +12,24 @@ from tailrace.api.connectors import SinkContext, SinkWriter
 from tailrace.connectors import hidden
 from tailrace.connectors.files.holding import held_writer
 from tailrace.connectors.files.partitioned import check_keys
-from tailrace.connectors.files.rolling import Roll, check_roll
+from tailrace.connectors.files.rolling import Roll
 from tailrace.connectors.hidden import protocol_of
-from tailrace.connectors.lake.changes import GONE, ChangesWriter, changes_in, check_key_columns, check_rule
+from tailrace.connectors.lake.changes import GONE, ChangesWriter, changes_in, check_key_columns
 from tailrace.connectors.lake.datafiles import DataFile, FilesWriter, check_size, files_in, schema_in, uncover
 from tailrace.connectors.lake.deltatable import (
     DeltaFacts,
     DeltaPlace,
     check_features,
     client,
-    delta_schema,
     errors,
     facts_of,
 )
-from tailrace.connectors.lake.lakesink import CONFLICTS, LakeSink, check_lost_output
+from tailrace.connectors.lake.lakesink import CONFLICTS, LakeSink, Mode
 from tailrace.connectors.lake.outputs import new_marks, unwritten_outputs
-from tailrace.connectors.schemas import declared_schema
+from tailrace.connectors.lake.types import DELTA
 from tailrace.connectors.transactional import PreparedTransaction, Scope
-from tailrace.elements.batches import Form
 from tailrace.errors import ConfigError
 from tailrace.log import log
-
-Mode = Literal["append", "upsert"]
 
 
 class Delta(LakeSink):
@@ -60,7 +56,8 @@ class Delta(LakeSink):
     sink cannot write into."""
 
     description = "delta"
-    form: Form | None = "columns"
+    types = DELTA
+    advice = " (merge_schema=True adds columns)"
 
     def __init__(
         self,
@@ -79,22 +76,12 @@ class Delta(LakeSink):
         lost_output: Literal["fail", "ignore"] = "fail",
     ) -> None:
         who = "sinks.Delta"
-        if mode not in get_args(Mode):
-            raise ConfigError(f"{who}: mode must be 'append' or 'upsert', not {mode!r}")
+        super().__init__(schema, mode, keys, delete, changes, partition_by, roll, lost_output)
         if compact is not None and (isinstance(compact, bool) or not isinstance(compact, int) or compact < 1):
             raise ConfigError(f"{who}: compact is a number of commits, or None, not {compact!r}")
         self.base: str = hidden.folder_for_files(url, who)
         self.path = self.base
-        self.mode, self.merge_schema, self.compact = mode, bool(merge_schema), compact
-        self.declared = None if schema is None else delta_schema(declared_schema(schema, "the sink"), who)
-        self.roll = check_roll(roll, who)
-        self.rule = check_rule(mode, keys, delete, changes, self.declared, who)
-        if self.rule is not None:
-            self.form = None
-            if roll is not None:
-                raise ConfigError(f"{who}: roll is for mode='append': in an upsert the files are those of the merge")
-        self.partition_by = check_keys(partition_by, self.declared, who)
-        self.lost_output = check_lost_output(lost_output, who)
+        self.merge_schema, self.compact = bool(merge_schema), compact
         self._at = DeltaPlace(self.base, storage_options, who)
         self._facts: DeltaFacts | None = None
         self._looked = False
@@ -116,12 +103,14 @@ class Delta(LakeSink):
         return self.rule is None
 
     @property
-    def schema(self) -> pa.Schema | None:
-        """The columns of the records; None if those of the stream are taken, or if records have more than columns."""
-        return self._columns() if self.rule is None else None
+    def where(self) -> str:
+        return f"sinks.Delta: {self.base}"
+
+    def _in_table(self) -> pa.Schema | None:
+        facts = self._facts_found()
+        return None if facts is None else facts.schema
 
     def _columns(self) -> pa.Schema | None:
-        """The columns that are written; None if they are those of the stream."""
         facts = self._facts_found()
         if facts is None:
             return self.declared
@@ -137,32 +126,6 @@ class Delta(LakeSink):
                 self._facts = None if table is None else facts_of(table)
             self._looked = True
         return self._facts
-
-    def _fit_schema(self, schema: pa.Schema) -> pa.Schema:
-        """The columns in which records with these columns are written. Raises `ConfigError` if the table does not take
-        them."""
-        schema, facts = delta_schema(schema, "sinks.Delta"), self._facts_found()
-        if facts is None:
-            return schema
-        has = facts.schema
-        new = [field for field in schema if field.name not in has.names]
-        if new and not self.merge_schema:
-            raise ConfigError(
-                f"sinks.Delta: {self.base}: the table has no column {new[0].name!r}; it has {', '.join(has.names)} "
-                f"(merge_schema=True adds columns)"
-            )
-        lacking = [field.name for field in has if not field.nullable and field.name not in schema.names]
-        if lacking:
-            raise ConfigError(
-                f"sinks.Delta: {self.base}: column {lacking[0]!r} must not be null, and the records lack it"
-            )
-        for field in schema:
-            if field.name in has.names and not _same_type(has.field(field.name).type, field.type):
-                raise ConfigError(
-                    f"sinks.Delta: {self.base}: column {field.name!r} is {has.field(field.name).type} in the table, and "
-                    f"{field.type} in the records"
-                )
-        return pa.schema([has.field(field.name) if field.name in has.names else _addable(field) for field in schema])
 
     def check(self) -> None:
         self._looked = False
@@ -337,15 +300,6 @@ def quote(name: str) -> str:
 def _mark_in(table: Any, scope: Scope) -> int | None:
     """The mark of a scope in a version of the table."""
     return table.transaction_version(scope.name)  # type: ignore[no-any-return]
-
-
-def _same_type(one: pa.DataType, other: pa.DataType) -> bool:
-    return bool(delta_schema(pa.schema([("x", one)]), "").equals(delta_schema(pa.schema([("x", other)]), "")))
-
-
-def _addable(field: pa.Field) -> pa.Field:
-    """A column to add: rows that are there have null in it."""
-    return field.with_nullable(True)
 
 
 def _common_schema(outputs: Sequence[PreparedTransaction]) -> pa.Schema:

@@ -1,14 +1,12 @@
 """The source of a Delta table: its rows, and the rows of the versions that come: `DeltaRows`.
 
-A version of a table is a file of its log, which lists what the version adds and removes. The enumerator takes the versions
-in order. It gives out the files of one version, and those of the next one only when they are read to their end.
+A version of a table is a file of its log, which lists what the version adds and removes.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,11 +16,19 @@ import pyarrow.types as t
 
 from tailrace.api.connectors import Enumerator, Reader, Source
 from tailrace.connectors import hidden
-from tailrace.connectors.files.newfiles import AT_ONCE, LOCAL_POLL, REMOTE_POLL, check_poll
+from tailrace.connectors.files.newfiles import check_poll
 from tailrace.connectors.files.parquetfiles import Batches
 from tailrace.connectors.hidden import protocol_of
 from tailrace.connectors.lake.deltatable import DeltaPlace, facts_of
-from tailrace.connectors.parquet import ParquetRows
+from tailrace.connectors.lake.versions import (
+    NewVersions,
+    TableFile,
+    TableLog,
+    TableRows,
+    VersionPosition,
+    check_start,
+    chosen_columns,
+)
 from tailrace.elements.batches import Form
 from tailrace.errors import ConfigError
 
@@ -30,43 +36,35 @@ KNOWN_FEATURES = {"timestampNtz", "v2Checkpoint", "vacuumProtocolCheck", "deleti
 """Features of a reader that the source satisfies. A file with a deletion vector is refused."""
 
 
-class TableFile(msgspec.Struct, frozen=True):
-    """A file that a version has added."""
-
-    path: str
-    partition: dict[str, str | None]
-    version: int
-
-
-class VersionFiles(msgspec.Struct):
-    """The files of one version, or of the whole table in a version."""
-
-    files: list[TableFile]
-    newest: int
-    """The newest version of the table."""
-
-
-class VersionPosition(msgspec.Struct, omit_defaults=True):
-    """The position of a `NewVersions`."""
-
-    version: int
-    """The version whose files are given out."""
-    whole: bool = False
-    """True if they are all files of the table in that version, and not those that it has added."""
-    given: int = 0
-    """Number of its files that were given out, in the order of their paths."""
-    reading: int = 0
-    """Number of files that were not read to their end."""
-    until: int | None = None
-    """The last version; None: without end."""
-
-
-class DeltaLog:
-    """The log of a table: which files a version adds."""
+class DeltaLog(TableLog):
+    """The log of a Delta table."""
 
     def __init__(self, at: DeltaPlace, schema: pa.Schema, skip_changes: bool, chosen: bool) -> None:
         """`chosen`: true if the user has named the columns, so that new ones do not matter."""
         self.at, self.schema, self.skip_changes, self.chosen = at, schema, skip_changes, chosen
+        self.local = protocol_of(at.base) is None
+
+    def first(self, start: int | str | None, follow: bool) -> VersionPosition:
+        newest = self.newest()
+        until = None if follow else newest
+        if start is None:
+            return VersionPosition(newest, whole=True, until=until)
+        version = newest + 1 if isinstance(start, str) else start
+        if version > newest + 1:
+            raise ConfigError(f"{self.at.owner}: starting_version is {start}, and the newest one is {newest}")
+        return VersionPosition(version, until=until)
+
+    def find(self, at: VersionPosition) -> tuple[VersionPosition, list[TableFile]] | None:
+        if at.until is not None and at.version > at.until:
+            return at, []
+        files = self.whole(at.version) if at.whole else self.additions(at.version)
+        return None if files is None else (at, files)
+
+    def behind(self, at: VersionPosition) -> VersionPosition:
+        return VersionPosition(at.version + 1, until=at.until)
+
+    def ends(self, at: VersionPosition) -> bool:
+        return at.until is not None and at.version >= at.until
 
     def newest(self) -> int:
         """The newest version. Raises `ConfigError` if there is no table."""
@@ -144,103 +142,6 @@ class DeltaLog:
                 )
 
 
-class NewVersions(Enumerator):
-    """The enumerator of the files of a table, version by version.
-
-    Invariant D6: of each version each file is given out once, and before those of later versions.
-    """
-
-    def __init__(
-        self, log: DeltaLog, parallelism: int, start: int | None, follow: bool, poll: float | None, position: Any
-    ) -> None:
-        self.log, self.most, self._start, self.follow = log, AT_ONCE * parallelism, start, follow
-        self.progress = None if position is None else msgspec.convert(position, VersionPosition)
-        self.local = protocol_of(log.at.base) is None
-        self.poll = poll or (LOCAL_POLL if self.local else REMOTE_POLL)
-        self.files: list[TableFile] | None = None
-        """The files of `progress.version`; None: not known."""
-        self._looked_at = float("-inf")
-        self._look: Future[Any] | None = None
-        self._threads: ThreadPoolExecutor | None = None
-
-    def discover(self, now: float) -> Sequence[dict[str, Any]] | None:
-        if self.files is None and not self._find(now):
-            return []
-        assert self.progress is not None and self.files is not None
-        at, given = self.progress, []
-        while at.given < len(self.files) and at.reading < self.most:
-            given.append(msgspec.to_builtins(self.files[at.given]))
-            at.given, at.reading = at.given + 1, at.reading + 1
-        if at.given == len(self.files) and not at.reading:
-            if at.until is not None and at.version >= at.until:
-                return given or None
-            self.progress = VersionPosition(at.version + 1, until=at.until)
-            self.files = None
-        return given
-
-    def _find(self, now: float) -> bool:
-        """Takes the files of the next version. False if there is none yet."""
-        if self._look is None:
-            if self._looked_at <= now < self._looked_at + self.poll and self._empty:
-                return False
-            self._look = self._submit()
-        if not self._look.done():
-            return False
-        found, self._look, self._looked_at = self._look.result(), None, now
-        self._empty = found is None
-        if found is None:
-            return False
-        self.progress, self.files = found
-        return True
-
-    _empty = False
-    """True if the last look has found no version."""
-
-    def _submit(self) -> Future[Any]:
-        """A look at the log; behind a URL it comes from a thread, since it may take long."""
-        if not self.local:
-            self._threads = self._threads or ThreadPoolExecutor(1, "tailrace-versions")
-            return self._threads.submit(self._step)
-        done: Future[Any] = Future()
-        done.set_result(self._step())
-        return done
-
-    def _step(self) -> tuple[VersionPosition, list[TableFile]] | None:
-        """The next version and its files; None if there is none yet."""
-        at = self.progress or self._first()
-        if at.until is not None and at.version > at.until:
-            return at, []
-        files = self.log.whole(at.version) if at.whole else self.log.additions(at.version)
-        return None if files is None else (at, files)
-
-    def _first(self) -> VersionPosition:
-        """The version to begin with: the whole table of today, or a version of the user's choice."""
-        newest = self.log.newest()
-        until = None if self.follow else newest
-        if self._start is None:
-            return VersionPosition(newest, whole=True, until=until)
-        if self._start > newest + 1:
-            raise ConfigError(f"{self.log.at.owner}: starting_version is {self._start}, and the newest one is {newest}")
-        return VersionPosition(self._start, until=until)
-
-    def ended(self, split: Any) -> None:
-        assert self.progress is not None
-        self.progress.reading -= 1
-
-    def next_at(self, now: float) -> float:
-        if self.files is not None or self._look is not None or not self._empty:
-            return now + 0.01
-        return max(now, self._looked_at + self.poll)
-
-    @property
-    def position(self) -> Any:
-        return msgspec.to_builtins(self.progress)
-
-    def close(self) -> None:
-        if self._threads is not None:
-            self._threads.shutdown(wait=False, cancel_futures=True)
-
-
 class DeltaRows(Source):
     """A source of the rows of a Delta table, which `env.from_table` makes."""
 
@@ -253,7 +154,7 @@ class DeltaRows(Source):
         form: Form = "rows",
         columns: Sequence[str] | None = None,
         follow: bool = False,
-        starting_version: int | None = None,
+        starting_version: int | str | None = None,
         skip_changes: bool = False,
         poll: float | None = None,
         storage_options: Mapping[str, str] | None = None,
@@ -262,9 +163,7 @@ class DeltaRows(Source):
         self.form, self.follow, self.bounded = form, follow, not follow
         self.poll = check_poll(poll, follow, who)
         self.at = DeltaPlace(hidden.normal(url), storage_options, who)
-        if starting_version is not None and (not isinstance(starting_version, int) or starting_version < 0):
-            raise ConfigError(f"{who}: starting_version is the number of a version, not {starting_version!r}")
-        self.starting_version, self.skip_changes = starting_version, skip_changes
+        self.starting_version, self.skip_changes = check_start(starting_version, who), skip_changes
         with self.at.checking():
             table = self.at.table()
             if table is None:
@@ -275,11 +174,7 @@ class DeltaRows(Source):
                     self.at, table.version(), "names columns of files in its own way (delta.columnMapping), which"
                 )
             facts = facts_of(table)
-        names = facts.schema.names if columns is None else list(columns)
-        unknown = [name for name in names if name not in facts.schema.names]
-        if unknown:
-            raise ConfigError(f"{who}: columns has {unknown[0]!r}, and the table has {', '.join(facts.schema.names)}")
-        self.schema = pa.schema([facts.schema.field(name).with_nullable(True) for name in names])
+        self.schema = chosen_columns(facts.schema, columns, who)
         self.columns = tuple(self.schema.names)
         self.partitioned_by = facts.partition_by
         self._chosen = columns is not None
@@ -295,32 +190,10 @@ class DeltaRows(Source):
     def reader(self, split: Any, position: Any = None) -> Reader:
         file = msgspec.convert(split, TableFile)
         path, opened = self.at.open_file(file.path)
-        rows = TableRows(path, opened, self.schema, self.partitioned_by, file.partition)
+        kinds = {name: self.schema.field(name).type for name in self.schema.names if name in self.partitioned_by}
+        values = {name: partition_value(file.partition.get(name), kind) for name, kind in kinds.items()}
+        rows = TableRows(path, opened, self.schema, values)
         return Batches(rows, position or 0, self.form, rows.close)
-
-
-class TableRows(ParquetRows):
-    """The rows of a file of a table, with the partition columns, and null in columns that were added later."""
-
-    def __init__(
-        self, path: str, opened: Any, like: pa.Schema, partitioned_by: Sequence[str], values: Mapping[str, str | None]
-    ) -> None:
-        self._values = {
-            name: partition_value(values.get(name), like.field(name).type)
-            for name in like.names
-            if name in partitioned_by
-        }
-        super().__init__(path, like, opened)
-
-    def _check_columns(self) -> None:
-        self.columns = [name for name in self.schema.names if name not in self._values and name in self._read_as.names]
-
-    def _column(self, batch: pa.RecordBatch, field: pa.Field) -> pa.Array:
-        if field.name in self._values:
-            return pa.repeat(self._values[field.name], batch.num_rows)
-        if field.name not in batch.schema.names:
-            return pa.nulls(batch.num_rows, field.type)
-        return super()._column(batch, field)
 
 
 def partition_value(text: str | None, kind: pa.DataType) -> pa.Scalar:

@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from tailrace.connectors.hidden import SinkFolder, protocol_of
 from tailrace.connectors.lake.datafiles import StoreFolder
-from tailrace.connectors.lake.types import DELTA, table_schema
 from tailrace.connectors.localfiles import LocalSinkFolder
 from tailrace.errors import ConfigError
 
@@ -184,9 +183,3 @@ def _columns_with_rules(table: Any) -> Iterator[tuple[str, str]]:
         for name in field.metadata or {}:
             if _RULES.fullmatch(name):
                 yield field.name, name
-
-
-def delta_schema(schema: pa.Schema, who: str) -> pa.Schema:
-    """The columns of a Delta table for records with these columns. Raises `ConfigError` for a type that Delta does not
-    have."""
-    return table_schema(schema, DELTA, who)

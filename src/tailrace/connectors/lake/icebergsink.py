@@ -19,23 +19,20 @@ import pyarrow.compute as pc
 from tailrace.api.connectors import SinkContext, SinkWriter
 from tailrace.connectors.files.holding import held_writer
 from tailrace.connectors.files.partitioned import check_keys
-from tailrace.connectors.files.rolling import Roll, check_roll
+from tailrace.connectors.files.rolling import Roll
 from tailrace.connectors.hidden import SinkFolder, protocol_of
-from tailrace.connectors.lake.changes import GONE, ChangesWriter, changes_in, check_key_columns, check_rule
+from tailrace.connectors.lake.changes import GONE, ChangesWriter, changes_in, check_key_columns
 from tailrace.connectors.lake.datafiles import DataFile, FilesWriter, StoreFolder, check_size, files_in, uncover
 from tailrace.connectors.lake.icebergtable import IcebergFacts, IcebergPlace, check_features, facts_of
-from tailrace.connectors.lake.lakesink import CONFLICTS, LakeSink, check_lost_output
+from tailrace.connectors.lake.lakesink import CONFLICTS, LakeSink, Mode
 from tailrace.connectors.lake.outputs import unwritten_outputs
-from tailrace.connectors.lake.types import ICEBERG, table_schema
+from tailrace.connectors.lake.types import ICEBERG
 from tailrace.connectors.localfiles import LocalSinkFolder
-from tailrace.connectors.schemas import declared_schema
 from tailrace.connectors.transactional import PreparedTransaction, Scope
-from tailrace.elements.batches import Form
 from tailrace.errors import ConfigError
 
 MARKS = "tailrace.marks."
 """Prefix of the properties with marks: each has those of the subtasks of one sink in one run, as JSON."""
-Mode = Literal["append", "upsert"]
 
 
 class Iceberg(LakeSink):
@@ -55,7 +52,7 @@ class Iceberg(LakeSink):
     sink cannot write into."""
 
     description = "iceberg"
-    form: Form | None = "columns"
+    types = ICEBERG
 
     def __init__(
         self,
@@ -71,20 +68,8 @@ class Iceberg(LakeSink):
         roll: Roll | None = None,
         lost_output: Literal["fail", "ignore"] = "fail",
     ) -> None:
-        who = "sinks.Iceberg"
-        if mode not in ("append", "upsert"):
-            raise ConfigError(f"{who}: mode must be 'append' or 'upsert', not {mode!r}")
-        self._at = IcebergPlace(catalog, table, who)
-        self.mode = mode
-        self.declared = None if schema is None else table_schema(declared_schema(schema, "the sink"), ICEBERG, who)
-        self.roll = check_roll(roll, who)
-        self.partition_by = check_keys(partition_by, self.declared, who)
-        self.rule = check_rule(mode, keys, delete, changes, self.declared, who)
-        if self.rule is not None:
-            self.form = None
-            if roll is not None:
-                raise ConfigError(f"{who}: roll is for mode='append': an upsert writes its files itself")
-        self.lost_output = check_lost_output(lost_output, who)
+        self._at = IcebergPlace(catalog, table, "sinks.Iceberg")
+        super().__init__(schema, mode, keys, delete, changes, partition_by, roll, lost_output)
         self._facts: IcebergFacts | None = None
 
     def __repr__(self) -> str:
@@ -100,9 +85,11 @@ class Iceberg(LakeSink):
         return self._facts_now().files
 
     @property
-    def schema(self) -> pa.Schema | None:
-        """The columns of the records; None if records have more than columns."""
-        return self._columns() if self.rule is None else None
+    def where(self) -> str:
+        return str(self._at)
+
+    def _in_table(self) -> pa.Schema:
+        return self._facts_now().schema
 
     def _columns(self) -> pa.Schema:
         return self._facts_now().schema if self.declared is None else self._fit_schema(self.declared)
@@ -118,24 +105,6 @@ class Iceberg(LakeSink):
                     table = self._at.create(self.declared, self.partition_by)
                 self._facts = facts_of(table, self._at)
         return self._facts
-
-    def _fit_schema(self, schema: pa.Schema) -> pa.Schema:
-        """The columns in which records with these columns are written. Raises `ConfigError` if the table does not take
-        them."""
-        schema, has = table_schema(schema, ICEBERG, str(self._at)), self._facts_now().schema
-        new = [name for name in schema.names if name not in has.names]
-        if new:
-            raise ConfigError(f"{self._at}: the table has no column {new[0]!r}; it has {', '.join(has.names)}")
-        lacking = [field.name for field in has if not field.nullable and field.name not in schema.names]
-        if lacking:
-            raise ConfigError(f"{self._at}: column {lacking[0]!r} must not be null, and the records lack it")
-        for field in schema:
-            if has.field(field.name).type != field.type:
-                kind = has.field(field.name).type
-                raise ConfigError(
-                    f"{self._at}: column {field.name!r} is {kind} in the table, and {field.type} in the records"
-                )
-        return pa.schema([has.field(field.name) for field in schema])
 
     def check(self) -> None:
         self._facts = None
