@@ -276,6 +276,7 @@ def test_another_terminal_shows_a_job_and_cancels_it(
     job = started(endless(tmp_path)).start()
     [(path, who)] = jobs()
     assert (who["name"], who["id"], who["status"]) == ("job", "id", "RUNNING")
+    assert query(path, {"verb": "place"}, 20) == {"checkpoints": None}
     shown = query(path, {"verb": "show", "subtasks": True}, 20)
     assert shown is not None and len(shown["slices"]) == 2 and len(shown["operators"]) == 2
     assert query(path, {"verb": "checkpoint"}, 20) == {"error": str(refusal_of_a_checkpoint(job))}

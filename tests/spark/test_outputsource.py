@@ -174,7 +174,9 @@ def test_what_a_query_commits_is_removed(output: Output, monkeypatch: pytest.Mon
     three = latest(again, two)
     assert read(again, two, three) == [2, 12]
     again.commit(three)
-    assert (segments(), output.batch()) == (0, [])
+    assert (segments(), output.batch(startingOffset="earliest")) == (0, [])
+    with pytest.raises(CheckpointNotFound, match=r"its entries 1 to 3 were removed.*retain=.always"):
+        output.batch()
     assert latest(again, three) == three
     late = output.stream()
     assert latest(late, late.initialOffset())["number"] == 3
@@ -183,6 +185,57 @@ def test_what_a_query_commits_is_removed(output: Output, monkeypatch: pytest.Mon
     output.publish([3], [])
     assert read(late, late.initialOffset(), latest(late, late.initialOffset())) == [3]
     late.stop()
+
+
+def test_a_sink_may_retain_what_queries_have_read(output: Output, monkeypatch: pytest.MonkeyPatch) -> None:
+    properties = {"sql.streaming.queryId": "query", "spark.jobGroup.id": "run-1"}
+    task = SimpleNamespace(getLocalProperty=properties.get)
+    monkeypatch.setattr(outputsource, "TaskContext", SimpleNamespace(get=lambda: task))
+    always = Streaming("n long", retain="always")
+    always.prepare(SESSION, output.places, output.uid, unknown)
+    output.publish([1], [2])
+    reader = output.stream()
+    end = latest(reader, reader.initialOffset())
+    assert read(reader, reader.initialOffset(), end) == [1, 2]
+    reader.commit(end)
+    assert output.batch() == [1, 2]
+    output.sink.prepare(SESSION, output.places, output.uid, unknown)
+    reader.commit(end)
+    with pytest.raises(CheckpointNotFound, match="were removed"):
+        output.batch()
+
+
+def test_a_live_reader_sees_what_is_published_when_it_is_read(output: Output) -> None:
+    reader = BatchReader(output.options(live="true"), spark_schema(SCHEMA))
+    [partition] = reader.partitions()
+
+    def rows() -> list[int]:
+        task = pickle.loads(pickle.dumps(reader))
+        return sorted(n for batch in task.read(partition) for n in batch["n"].to_pylist())
+
+    assert rows() == []
+    output.publish([1], [2])
+    assert rows() == [1, 2]
+    prepared = output.prepare([3], [])
+    assert rows() == [1, 2]
+    output.sink.publish(prepared)
+    assert rows() == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("given", "how", "text"),
+    [
+        ({"startingOffset": "latest"}, "reader", '"earliest" in a batch'),
+        ({"live": "true"}, "streamReader", "a stream goes on by itself"),
+        ({"live": "yes"}, "reader", '"live" is "true" or "false"'),
+    ],
+)
+def test_an_option_of_the_other_kind_of_read_is_refused(
+    output: Output, given: dict[str, str], how: str, text: str
+) -> None:
+    source = OutputSource({"path": str(output.folder), **given})
+    with pytest.raises(ConfigError, match=text):
+        getattr(source, how)(spark_schema(SCHEMA))
 
 
 def test_a_task_of_no_query_registers_nobody(output: Output) -> None:
@@ -291,6 +344,8 @@ def test_to_streaming_says_what_it_needs() -> None:
     stream = tr.Environment(parallelism=1).from_collection([1])
     with pytest.raises(GraphError, match="a stream of rows needs a schema"):
         stream.to_streaming("visits")
+    with pytest.raises(GraphError, match="retain must be 'until-read' or 'always'"):
+        stream.to_streaming("visits", "n long", retain="never")  # type: ignore[arg-type]
     with pytest.raises(GraphError, match="takes the name of the output"):
         stream.to_streaming(None, "n long")  # type: ignore[arg-type]
     output = stream.map(lambda n: (n,)).to_streaming("visits", "n long")
@@ -322,7 +377,9 @@ def test_a_query_follows_the_output_of_a_job_over_restarts_of_both(spark: Any, t
     query()
     found = spark.read.parquet(str(tmp_path / "read"))
     assert sorted(row.n for row in found.collect()) == list(range(500))
-    assert output.read().count() < 500, "what the query has read is removed"
+    assert output.read(startingOffset="earliest").count() < 500, "what the query has read is removed"
+    with pytest.raises(Exception, match="not all output of the stream"):
+        output.read().count()
 
 
 @pytest.mark.spark

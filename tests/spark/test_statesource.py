@@ -95,7 +95,7 @@ def test_all_else_is_a_dataframe_as_well(spark: Any, folder: str, what: str) -> 
         ),
         ({"uid": "counts", "state": "sum"}, "operator 'counts' has no state 'sum'"),
         ({"uid": "counts"}, "has several states: say which"),
-        ({"uid": "counts", "stat": "count"}, "has no option 'stat'; it has path, what, uid, state"),
+        ({"uid": "counts", "stat": "count"}, "has no option 'stat'; it has path, job, checkpoint, what, uid"),
         ({"uid": "counts", "path": "/nowhere/at/all"}, "there is no checkpoint in /nowhere/at/all"),
     ],
 )

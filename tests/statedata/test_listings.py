@@ -37,6 +37,13 @@ def test_operators_are_reported_with_their_states(midway: Any) -> None:
     assert states["timers:event"]["entries"] == 10
 
 
+def test_the_checkpoints_that_are_kept_are_listed(midway: Any) -> None:
+    rows = listed(midway, "checkpoints")
+    assert rows[-1]["checkpoint"] == midway.manifest.checkpoint and rows[-1]["path"] == midway.url
+    assert [row["checkpoint"] for row in rows] == sorted({row["checkpoint"] for row in rows})
+    assert rows[-1]["time"].timestamp() == midway.manifest.timestamp / 1e6
+
+
 def test_splits_are_reported_with_the_positions_of_their_readers(midway: Any) -> None:
     rows = listed(midway, "positions")
     assert [(row["uid"], row["subtask"], row["status"], row["split"]) for row in rows] == [

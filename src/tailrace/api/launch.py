@@ -277,7 +277,7 @@ class Launcher(Protocol):
         """A sink whose result is a Spark DataFrame."""
         ...
 
-    def streaming_sink(self, schema: Any) -> Any:
+    def streaming_sink(self, schema: Any, retain: str) -> Any:
         """A sink whose output Spark reads while the job runs."""
         ...
 

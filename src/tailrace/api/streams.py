@@ -556,22 +556,28 @@ class DataStream(LoopStream):
         self.env._run_at_once(lambda: self.sink_to(sink, name="to_dataframe"), "to_dataframe")
         return sink.dataframe()
 
-    def to_streaming(self, name: str, schema: Any = None, **options: Any) -> Any:
+    def to_streaming(
+        self, name: str, schema: Any = None, *, retain: Literal["until-read", "always"] = "until-read", **options: Any
+    ) -> Any:
         """Ends the stream in a sink whose output Spark reads while the job runs: `spark.readStream.format("tailrace")`.
         Returns the sink, whose `read_stream()` gives the streaming DataFrame once `env.execute` has started the job, and
         `read()` what is published by then. The job needs checkpoints.
 
         - `name`: the name and the uid of the sink. Readers give it as `sink`.
         - `schema`: DDL text, a `StructType` or a `pyarrow.Schema`; a stream in columns does not need it.
+        - `retain`: "until-read" removes output that all streaming queries have read; "always" keeps it, for batches and
+          views.
 
         Raises `GraphError` for a name that is none, and for a missing schema."""
+        if retain not in ("until-read", "always"):
+            raise GraphError(f"to_streaming: retain must be 'until-read' or 'always', not {retain!r}")
         if not isinstance(name, str) or not name:
             raise GraphError(f"to_streaming takes the name of the output, not {name!r}")
         if schema is None and self.form != "columns":
             raise GraphError(
                 f'to_streaming: a stream of rows needs a schema: to_streaming({name!r}, "vertex string, miles double")'
             )
-        return self.sink_to(launcher().streaming_sink(schema), **{"uid": name, "name": name, **options})
+        return self.sink_to(launcher().streaming_sink(schema, retain), **{"uid": name, "name": name, **options})
 
     # Inside.
 

@@ -1,10 +1,11 @@
 """Workers as Spark tasks, DataFrames in and out, the Java that Spark needs. The only importer of pyspark.
 
-Of its functions, `register`, `add_listener` and `remove_listener` are public, as `tr.spark.register` and so on.
+Of its functions, `register`, `views`, `add_listener` and `remove_listener` are public, as `tr.spark.register` and so on.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 
@@ -19,6 +20,36 @@ def register(spark: Any) -> None:
         raise ConfigError(f"tr.spark.register: expected a SparkSession, got {type(spark).__name__}")
     statesource.register(spark)
     outputsource.register(spark)
+
+
+def views(
+    spark: Any,
+    job: str,
+    *,
+    path: str | None = None,
+    checkpoint: int | None = None,
+    prefix: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> dict[str, str]:
+    """Temporary views of a job in a session: of the output of each `to_streaming`, of each state, and of the list of its
+    checkpoints. Each query sees what is published, and the newest checkpoint, when it runs. Returns the names of the views,
+    with what each shows.
+
+    - `job`: the name of a job that this program has started, or that runs on this machine.
+    - `path`: its checkpoint folder, where the job is neither.
+    - `checkpoint`: the number of a checkpoint, for views of the state as it was then.
+    - `prefix`: the beginning of their names, in place of the name of the job.
+    - `storage_options`: options for the filesystem of `path`.
+
+    Raises `ConfigError` for a job that is not found, and for names that are taken, and `CheckpointNotFound`."""
+    from tailrace.errors import ConfigError
+    from tailrace.spark.data.views import make_views
+
+    if not hasattr(spark, "dataSource"):
+        raise ConfigError(f"tr.spark.views: expected a SparkSession, got {type(spark).__name__}")
+    if checkpoint is not None and (not isinstance(checkpoint, int) or isinstance(checkpoint, bool)):
+        raise ConfigError(f"tr.spark.views: checkpoint is the number of a checkpoint, not {checkpoint!r}")
+    return make_views(spark, job, path, checkpoint, prefix, storage_options)
 
 
 def add_listener(listener: Any) -> None:

@@ -30,6 +30,7 @@ from tailrace.statedata.columns import (
 )
 from tailrace.statedata.stored import StoredCheckpoint
 from tailrace.statedata.types import MOMENT, NoColumn, column_for
+from tailrace.storage.finding import checkpoints_in
 from tailrace.storage.reading import read_logs
 from tailrace.task.channels.logs import restored_frame
 from tailrace.task.operators.joins.chunks import BLOCK, read_block
@@ -129,6 +130,17 @@ class Operators(Listing):
             for table in one.tables:
                 size = held.get((one.uid, table.name), (0, 0))
                 yield (*own, table.name, table.kind, table.encoding, table.type or None, *size)
+
+
+class KeptCheckpoints(Listing):
+    """The checkpoints of the job that are there, this one among them."""
+
+    columns = (("checkpoint", _LONG), ("time", MOMENT), ("bytes", _LONG), ("kind", _TEXT), ("path", _TEXT))
+
+    def _each(self, part: Part) -> Iterator[tuple[Any, ...]]:
+        store = self.stored.store
+        for name, one in checkpoints_in(store):
+            yield one.checkpoint, one.timestamp, one.size, one.kind, store.url_of(name)
 
 
 class Positions(Listing):
@@ -337,8 +349,8 @@ class InFlightListing(Listing):
 
 
 View = StateColumns | Listing
-WHATS = ("state", "timers", "positions", "waiting", "inflight", "feedback", "operators")
-"""The parts of a checkpoint that can be read."""
+WHATS = ("state", "timers", "positions", "waiting", "inflight", "feedback", "operators", "checkpoints")
+"""The parts of a checkpoint that can be read, and the list of checkpoints."""
 
 
 def view_of(
@@ -366,6 +378,8 @@ def view_of(
         return WaitingListing(stored, values or "text", _one_with(stored, "records", uid))
     if what == "operators":
         return Operators(stored, values or "text")
+    if what == "checkpoints":
+        return KeptCheckpoints(stored, values or "text")
     if what == "positions":
         return Positions(stored, values or "text", uid)
     return InFlightListing(stored, values or "text", uid, what == "feedback")

@@ -26,7 +26,7 @@ from tailrace.state.operator_state import BROADCAST, saved_copies
 from tailrace.state.parts import BlockOf, ChainsOf, Part
 from tailrace.state.ttl import UNSTAMPED, living, unwrap, wrap
 from tailrace.statedata.types import declared_decoder
-from tailrace.storage.finding import resolve
+from tailrace.storage.finding import find_by_number, resolve
 from tailrace.storage.reading import load_index, own_indexes, read_state
 from tailrace.storage.store import Store
 from tailrace.task.operators.broadcasts.waiting import without_waiting
@@ -53,11 +53,11 @@ class StoredCheckpoint:
         self.manifest = self.store.manifest(self.name)
 
     @classmethod
-    def open(cls, path: str, options: Mapping[str, Any] | None = None) -> StoredCheckpoint:
-        """The checkpoint at a path or URL, as `from_checkpoint` takes it; for a folder the newest one in it. `options` are
-        passed to the filesystem. Raises `CheckpointNotFound`, with a list of what is there, `CheckpointCorrupt`, and
-        `ConfigError` for a scheme that is not supported."""
-        return cls(*resolve(path, options=options))
+    def open(cls, path: str, options: Mapping[str, Any] | None = None, number: int | None = None) -> StoredCheckpoint:
+        """The checkpoint at a path or URL, as `from_checkpoint` takes it; for a folder the newest one in it, or the one of
+        this number. `options` are passed to the filesystem. Raises `CheckpointNotFound`, with a list of what is there,
+        `CheckpointCorrupt`, and `ConfigError` for a scheme that is not supported."""
+        return cls(*(resolve(path, options=options) if number is None else find_by_number(path, number, options)))
 
     @property
     def url(self) -> str:

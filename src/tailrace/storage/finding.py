@@ -3,14 +3,14 @@ what the folder holds."""
 
 from __future__ import annotations
 
-import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from tailrace.elements.timestamps import isoformat
 from tailrace.errors import CheckpointNotFound, IncompatibleState, JobAlreadyFinished
 from tailrace.state.ending import Dataflow, Ending, not_in
+from tailrace.state.manifest import Manifest
 from tailrace.state.paths import CLAIM, SAVEPOINT, checkpoint_number, claim_name, manifest_name, means_manifest
 from tailrace.storage.filesystem import Folder, scheme_of
 from tailrace.storage.opening import absolute, open_folder
@@ -43,6 +43,40 @@ def resolve(requested: str, *, job: str | None = None, options: Mapping[str, Any
         store = Store.at(url, options)
         return store, _newest(store, f"of job {store.job!r} in {url}")
     return _newest_of_all(url, job, options)
+
+
+def find_by_number(requested: str, number: int, options: Mapping[str, Any] | None = None) -> tuple[Store, str]:
+    """The checkpoint of a number, as `resolve` returns it. `requested` is the folder of a job, or a checkpoint folder with
+    one job. Raises `CheckpointNotFound` if there is none, or if two runs of the job have one."""
+    url = absolute(os.fspath(requested))
+    if job_in(open_folder(url, options)) is None:
+        jobs = _jobs(url, options)
+        if len(jobs) != 1:
+            raise CheckpointNotFound(f"checkpoint {number} of which job? In {url}, {_what_is_in(url, options)}")
+        url = Store(url, jobs[0], options).url
+    store = Store.at(url, options)
+    found = [name for name, manifest in checkpoints_in(store) if manifest.checkpoint == number]
+    if len(found) == 1:
+        return store, found[0]
+    if not found:
+        raise CheckpointNotFound(f"there is no checkpoint {number} in {url} (any more): {_what_is_in(url, options)}")
+    there = list_text([store.url_of(name) for name in found])
+    raise CheckpointNotFound(
+        f"several runs of job {store.job!r} have a checkpoint {number}: give the path of one, {there}"
+    )
+
+
+def checkpoints_in(store: Store, incarnations: Iterable[int] | None = None) -> Iterator[tuple[str, Manifest]]:
+    """The checkpoints of a job, of the oldest run first: the name of each manifest, and the manifest. Only those of some
+    incarnations, where these are given. A checkpoint that is removed meanwhile is left out. Raises `CheckpointCorrupt`."""
+    for incarnation in store.incarnations() if incarnations is None else incarnations:
+        for number in numbers_in(store.folder, incarnation):
+            name = manifest_name(incarnation, number)
+            try:
+                manifest = store.manifest(name)
+            except CheckpointNotFound:  # a seal, a pointer, or removed
+                continue
+            yield name, manifest
 
 
 def newest_start(
@@ -145,11 +179,9 @@ def _by_number(above: str, checkpoint: int, last: str, options: Mapping[str, Any
     job_folder, _, incarnation = above.rpartition("/")
     store = Store.at(job_folder, options)
     if incarnation.isdecimal():
-        for number in reversed(numbers_in(store.folder, int(incarnation))):
-            name = manifest_name(int(incarnation), number)
-            with contextlib.suppress(CheckpointNotFound):  # a seal, or a pointer
-                if store.manifest(name).checkpoint == checkpoint:
-                    return store, name
+        for name, manifest in checkpoints_in(store, [int(incarnation)]):
+            if manifest.checkpoint == checkpoint:
+                return store, name
     raise CheckpointNotFound(f"there is no complete checkpoint {above}/{last}: {_what_is_in(job_folder, options)}")
 
 

@@ -3,6 +3,7 @@
     readers/<query>/<run>/<n>-<session>   a session of the query has read through entry n; its highest number counts
     readers/new/<seconds>-<session>       a session of a new query that has read nothing yet, and when it has begun
     floor/<n>                             entries through n may be gone: a new reader begins behind them
+    retained                              nothing is removed
 
 A *session* is one source of a running query: a query that reads a stream twice has two of them. The process that chooses its
 offsets does not learn which query it works for; its tasks do, and a task of its first batch registers the query and its run.
@@ -24,7 +25,7 @@ from tailrace.connectors.segments.log import MARKS_EVERY, SEGMENTS, SegmentLog
 
 EXPIRES_AFTER = 86_400
 """The time after which a session counts as lost that has read nothing (seconds)."""
-_NEW = "new"
+_NEW, _RETAINED = "new", "retained"
 
 
 class _Registered(NamedTuple):
@@ -65,6 +66,14 @@ class Readers:
         """The number through which entries may be gone."""
         names = [entry.name.rpartition("/")[2] for entry in self._folder.entries("floor") if not entry.folder]
         return max((int(name) for name in names if name.isdecimal()), default=0)
+
+    def retain(self, always: bool) -> None:
+        """Has nothing removed any more, or again what all readers have read."""
+        if always:
+            with contextlib.suppress(FileExistsError):
+                self._folder.create(_RETAINED, b"")
+        else:
+            self._folder.delete([_RETAINED])
 
     def begin(self) -> int:
         """Registers a session that has read nothing, and returns the number behind which it begins."""
@@ -136,7 +145,9 @@ class Readers:
         return min(positions.values(), default=0)
 
     def _remove(self) -> None:
-        """Removes the entries, and their segments, that all readers have read."""
+        """Removes the entries, and their segments, that all readers have read, unless all are retained."""
+        if self._folder.exists(_RETAINED):
+            return
         through, floor = self._read_by_all(), self.floor()
         if through > floor:
             with contextlib.suppress(FileExistsError):

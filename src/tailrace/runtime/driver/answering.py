@@ -31,6 +31,7 @@ class Answered(Protocol):
     status: JobStatus
     progress: deque[dict[str, Any]]
     snapshots: SnapshotMaker
+    checkpoints: str | None
 
 
 class Answers:
@@ -51,6 +52,8 @@ class Answers:
         match request.get("verb"):
             case "who":
                 reply(self._who())
+            case "place":
+                reply({"checkpoints": self._job.checkpoints})
             case "show":
                 reply(self._status(subtasks=subtasks))
             case "snapshot":

@@ -150,6 +150,8 @@ class ProgramMonitor(JobMonitor):
         """The answers to requests of other processes and of the page; None before the job has begun."""
         self._door: Answering | None = None
         self.listeners = listeners
+        self.checkpoints: str | None = None
+        """The folder of checkpoints, in which the job has a folder of its own; None for a job that takes none."""
         self._failure: str | None = None
         """The text of the job's failure, once it has failed."""
         self.queries: FeedingQueries | None = None

@@ -5,5 +5,6 @@
 - `tables`: Spark tables as sinks.
 - `streaming`, `outputsource`: the output of a job as a stream: its sink, and the data source that reads it.
 - `statesource`, `savepoints`: checkpoints read as a data source, and written from DataFrames.
-- `readoptions`: the options of both data sources.
+- `views`: temporary views of the output and the state of a job.
+- `readoptions`, `jobfolders`: the options of both data sources, and the folder of a job by its name.
 """

@@ -11,7 +11,6 @@ query fails instead of going on elsewhere.
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 import weakref
@@ -29,7 +28,8 @@ from tailrace.connectors.travelling import Reading
 from tailrace.elements.columns.schemas import batch_as
 from tailrace.errors import CheckpointNotFound, ConfigError
 from tailrace.spark.cluster.application import application
-from tailrace.spark.data.readoptions import from_folder, positive_number, storage_options, with_known_names
+from tailrace.spark.data.jobfolders import checkpoint_folder
+from tailrace.spark.data.readoptions import positive_number, storage_options, storage_text, truth, with_known_names
 from tailrace.spark.data.schemas import arrow_schema, spark_columns, spark_schema
 from tailrace.spark.shipping import program
 from tailrace.storage.filesystem import Folder
@@ -53,7 +53,7 @@ logger = logging.getLogger("tailrace")
 T = TypeVar("T")
 FORMAT = "tailrace"
 _OPTIONS = (
-    "path", "job", "sink", "startingOffset", "maxRowsPerTrigger", "maxBytesPerTrigger", "storageOptions",
+    "path", "job", "sink", "startingOffset", "maxRowsPerTrigger", "maxBytesPerTrigger", "live", "storageOptions",
 )  # fmt: skip
 
 
@@ -64,10 +64,14 @@ class OutputOptions:
     path: str
     job: str | None = None
     sink: str | None = None
-    start: str = "earliest"
+    start: str | None = None
+    """The place where a query begins, `earliest` or `latest`; None where the user gives none: a stream begins with what is
+    retained, and a batch has to have all."""
     rows: int | None = None
     """The number of rows that a batch reads, about."""
     bytes: int | None = None
+    live: bool = False
+    """True for a view whose queries each see what is published by then."""
     storage: Mapping[str, Any] | None = None
 
     @classmethod
@@ -75,10 +79,9 @@ class OutputOptions:
         """The options, from a mapping. A relative path starts at `folder`. Raises `ConfigError` for an unknown option, or an
         invalid value."""
         given = with_known_names(options, _OPTIONS, FORMAT)
-        if "path" not in given:
-            raise ConfigError(f'{FORMAT} needs the checkpoint folder of the job: .option("path", "...")')
-        start = given.get("startingOffset", "earliest")
-        if start not in ("earliest", "latest"):
+        path = checkpoint_folder(given, folder, FORMAT)
+        start = given.get("startingOffset")
+        if start not in (None, "earliest", "latest"):
             raise ConfigError(f'option "startingOffset" is "earliest" or "latest", not {start!r}')
         rows, size = (positive_number(given, name) for name in ("maxRowsPerTrigger", "maxBytesPerTrigger"))
         if rows is not None and size is not None:
@@ -86,7 +89,8 @@ class OutputOptions:
         if (rows or size) and not LIMITS:
             raise ConfigError(f"{FORMAT}: a limit of what a batch reads needs Spark 4.2 or later")
         storage = storage_options(given.get("storageOptions"))
-        return cls(from_folder(folder, given["path"]), given.get("job"), given.get("sink"), start, rows, size, storage)
+        live = truth(given, "live")
+        return cls(path, given.get("job"), given.get("sink"), start, rows, size, live, storage)
 
     def log(self) -> SegmentLog:
         """The log of the stream, which may not be there yet. Raises `ConfigError` if the options do not say which one."""
@@ -118,8 +122,7 @@ def _only(found: Mapping[str, T], option: str, folder: Folder) -> T:
 
 def options_for(job_folder: str, uid: str, storage: Mapping[str, Any] | None) -> dict[str, str]:
     """The options with which the stream of a sink is read."""
-    found = {"path": job_folder, "sink": uid}
-    return found if not storage else {**found, "storageOptions": json.dumps(dict(storage))}
+    return {"path": job_folder, "sink": uid, **storage_text(storage)}
 
 
 class Offset(NamedTuple):
@@ -165,14 +168,18 @@ class OutputReader:
         if session:
             _register_query(Readers(self.log, session), number)
         if name:
-            try:
-                file = pq.ParquetFile(Reading(self.log.folder, f"{SEGMENTS}/{name}"))
-            except FileNotFoundError:
-                raise CheckpointNotFound(
-                    f"segment {name} of the stream in {self.log.folder.url} is gone: it was removed while it was read"
-                ) from None
-            for batch in file.iter_batches():
-                yield batch_as(batch, self.columns, select=True)
+            yield from self.rows_of(name)
+
+    def rows_of(self, name: str) -> Iterator[Any]:
+        """The rows of a segment of this name, as record batches."""
+        try:
+            file = pq.ParquetFile(Reading(self.log.folder, f"{SEGMENTS}/{name}"))
+        except FileNotFoundError:
+            raise CheckpointNotFound(
+                f"segment {name} of the stream in {self.log.folder.url} is gone: it was removed while it was read"
+            ) from None
+        for batch in file.iter_batches():
+            yield batch_as(batch, self.columns, select=True)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_log": None, "_readers": None}
@@ -186,13 +193,33 @@ def _register_query(readers: Readers, number: int) -> None:
 
 
 class BatchReader(OutputReader, DataSourceReader):
-    """`spark.read.format("tailrace")`: all that is retained."""
+    """`spark.read.format("tailrace")`: all that was published. Spark makes the partitions of a view once, at its first
+    query. So a live one has one partition, and its task looks for what is published by then."""
 
     def partitions(self) -> Sequence[InputPartition]:
         """The segments. Without any there is one empty partition: Spark would make one without a value."""
+        names = [] if self.read_options.live else self._segments()
+        return [SegmentPartition(name) for name in names] or [SegmentPartition("")]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        if self.read_options.live:
+            for name in self._segments():
+                yield from self.rows_of(name)
+        else:
+            yield from super().read(partition)
+
+    def _segments(self) -> list[str]:
+        """The segments that are published by now. Raises `CheckpointNotFound` if some were removed, and the user has not
+        chosen to read what is left."""
         self.log.about()
-        found = self.log.entries(Readers(self.log).floor() + 1, self.log.newest())
-        return [SegmentPartition(one.name) for entry in found for one in entry.segments] or [SegmentPartition("")]
+        floor = Readers(self.log).floor()
+        if floor and self.read_options.start is None:
+            raise CheckpointNotFound(
+                f"{FORMAT}: not all output of the stream in {self.log.folder.url} is there: its entries 1 to {floor} were "
+                f"removed, because all streaming queries have read them. "
+                f'to_streaming(..., retain="always") keeps all; .option("startingOffset", "earliest") reads what is left'
+            )
+        return [one.name for entry in self.log.entries(floor + 1, self.log.newest()) for one in entry.segments]
 
 
 class StreamReader(OutputReader, DataSourceStreamReader):
@@ -366,12 +393,18 @@ class OutputSource(DataSource):
         return spark_schema(spark_columns(found, FORMAT))
 
     def reader(self, schema: Any) -> DataSourceReader:
-        """A reader of all that is retained."""
-        return BatchReader(OutputOptions.of(self.options, self.folder), schema)
+        """A reader of all that was published."""
+        options = OutputOptions.of(self.options, self.folder)
+        if options.start == "latest":
+            raise ConfigError('option "startingOffset" is "earliest" in a batch: "latest" would read nothing')
+        return BatchReader(options, schema)
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
         """A reader of what comes."""
-        return _READER(OutputOptions.of(self.options, self.folder), schema)
+        options = OutputOptions.of(self.options, self.folder)
+        if options.live:
+            raise ConfigError('option "live" is for views of spark.read: a stream goes on by itself')
+        return _READER(options, schema)
 
 
 _registered: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()

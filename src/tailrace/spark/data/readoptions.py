@@ -27,14 +27,35 @@ def from_folder(folder: str, path: str) -> str:
     return os.path.join(folder, os.path.expanduser(path)) if plain else path
 
 
-def positive_number(given: Mapping[str, str], name: str) -> int | None:
-    """The value of an option that is a number above zero; None where it is not given."""
+def number_of(given: Mapping[str, str], name: str) -> int | None:
+    """The value of an option that is a number from zero; None where it is not given."""
     value = given.get(name)
     if value is None:
         return None
-    if not value.isdecimal() or not int(value):
-        raise ConfigError(f'option "{name}" is a number above zero, not {value!r}')
+    if not value.isdecimal():
+        raise ConfigError(f'option "{name}" is a number, not {value!r}')
     return int(value)
+
+
+def positive_number(given: Mapping[str, str], name: str) -> int | None:
+    """The value of an option that is a number above zero; None where it is not given."""
+    value = given.get(name)
+    if value is not None and (not value.isdecimal() or not int(value)):
+        raise ConfigError(f'option "{name}" is a number above zero, not {value!r}')
+    return number_of(given, name)
+
+
+def truth(given: Mapping[str, str], name: str) -> bool:
+    """The value of an option that is true or false; false where it is not given."""
+    value = given.get(name, "false").lower()
+    if value not in ("true", "false"):
+        raise ConfigError(f'option "{name}" is "true" or "false", not {value!r}')
+    return value == "true"
+
+
+def storage_text(given: Mapping[str, Any] | None) -> dict[str, str]:
+    """The option that carries options for the filesystem; none where there are none."""
+    return {"storageOptions": json.dumps(dict(given))} if given else {}
 
 
 def storage_options(text: str | None) -> Mapping[str, Any] | None:

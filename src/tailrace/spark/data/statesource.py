@@ -4,7 +4,8 @@ Spark makes the source anew in one process to request the columns, in another on
 partition in a task. So each of them opens the checkpoint for itself, and only the options and ranges of key groups travel.
 Where the path names a folder in which a job takes checkpoints, each process would find another checkpoint to be the
 newest. So the process that makes the partitions chooses it, and every task reads that one. Where the checkpoint is removed
-meanwhile, the query fails.
+meanwhile, the query fails. Spark makes the partitions of a view once, at its first query. So a view that is to be *live* has
+one partition, and the task of that looks for the newest checkpoint: one for each query.
 
 State holds objects by the names of their classes. The classes of the program itself travel with the source when it is
 registered, with the places where the program finds its modules.
@@ -24,14 +25,18 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from tailrace.errors import ConfigError
 from tailrace.spark.cluster.application import application
-from tailrace.spark.data.readoptions import from_folder, positive_number, storage_options, with_known_names
+from tailrace.spark.data.jobfolders import checkpoint_folder
+from tailrace.spark.data.readoptions import number_of, positive_number, storage_options, truth, with_known_names
 from tailrace.spark.data.schemas import arrow_schema, spark_columns, spark_schema
 from tailrace.spark.shipping import program
 from tailrace.statedata.listings import View, view_of
 from tailrace.statedata.stored import StoredCheckpoint
+from tailrace.storage.store import folder_name
 
 FORMAT = "tailrace-state"
-_OPTIONS = ("path", "what", "uid", "state", "keys", "values", "partitions", "storageOptions")
+_OPTIONS = (
+    "path", "job", "checkpoint", "what", "uid", "state", "keys", "values", "partitions", "live", "storageOptions",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,10 @@ class ReadOptions:
     """The options of a read, checked. They travel to the tasks."""
 
     path: str
+    checkpoint: int | None
+    """The number of the checkpoint; None for the newest one, or for the one that the path names."""
+    live: bool
+    """True for a view whose queries each find the newest checkpoint."""
     what: str
     uid: str | None
     state: str | None
@@ -52,10 +61,16 @@ class ReadOptions:
         """The options, from a mapping. A relative path starts at `folder`. Raises `ConfigError` for an unknown option, or
         an invalid value."""
         given = with_known_names(options, _OPTIONS, FORMAT)
-        if "path" not in given:
-            raise ConfigError(f'{FORMAT} needs the path of a checkpoint: .option("path", "...") or .load("...")')
+        path, number = checkpoint_folder(given, folder, FORMAT), number_of(given, "checkpoint")
+        if given.get("job"):
+            path = f"{path.rstrip('/')}/{folder_name(given['job'])}"
+        live = truth(given, "live")
+        if live and (number is not None or "partitions" in given):
+            raise ConfigError('option "live" goes without "checkpoint" and "partitions": one task reads the newest one')
         return cls(
-            from_folder(folder, given["path"]),
+            path,
+            number,
+            live,
             given.get("what", "state"),
             given.get("uid"),
             given.get("state"),
@@ -67,12 +82,13 @@ class ReadOptions:
 
     def view(self) -> View:
         """The view that these options describe. Raises what `view_of` raises, and `CheckpointNotFound`."""
-        stored = StoredCheckpoint.open(self.path, self.storage)
+        stored = StoredCheckpoint.open(self.path, self.storage, self.checkpoint)
         return view_of(stored, self.what, self.uid, self.state, self.keys, self.values)
 
 
 class StatePartition(InputPartition):
-    """Key groups, or files, [first, last) of one checkpoint."""
+    """Key groups, or files, [first, last) of one checkpoint. Without a checkpoint, all of the one that is the newest when
+    the partition is read."""
 
     def __init__(self, checkpoint: str, first: int, last: int) -> None:
         super().__init__((checkpoint, first, last))
@@ -89,6 +105,8 @@ class StateReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Partitions of about as many bytes each. Where there is nothing to read, one empty partition: without any, Spark
         would make one without bounds."""
+        if self.read_options.live:
+            return [StatePartition("", 0, 0)]
         view = self.read_options.view()
         return [StatePartition(view.stored.url, *part) for part in view.parts(self.read_options.partitions) or [(0, 0)]]
 
@@ -96,8 +114,13 @@ class StateReader(DataSourceReader):
         """The rows of a partition, as record batches."""
         checkpoint, first, last = partition.value
         with as_in_the_program(self.carried):
-            if first < last:
-                yield from replace(self.read_options, path=checkpoint).view().batches((first, last), self.columns)
+            if not checkpoint:
+                view = self.read_options.view()
+                for part in view.parts():
+                    yield from view.batches(part, self.columns)
+            elif first < last:
+                one = replace(self.read_options, path=checkpoint, checkpoint=None)
+                yield from one.view().batches((first, last), self.columns)
 
 
 class StateSource(DataSource):

@@ -13,6 +13,7 @@ from tailrace.connectors.filesinks import FileSink
 from tailrace.connectors.hidden import SinkFolder
 from tailrace.connectors.segments.folder import SegmentFolder, publish_segments, segment_token
 from tailrace.connectors.segments.log import SegmentLog
+from tailrace.connectors.segments.readers import Readers
 from tailrace.connectors.travelling import folder_of
 from tailrace.errors import ConfigError, GraphError
 from tailrace.spark.data import outputsource
@@ -48,7 +49,8 @@ class Streaming(FileSink):
     description = "streaming"
     form = "columns"
 
-    def __init__(self, schema: Any = None) -> None:
+    def __init__(self, schema: Any = None, retain: str = "until-read") -> None:
+        self.retain = retain
         self.schema: pa.Schema | None = None
         if schema is not None:
             self.schema = spark_columns(check_declared(arrow_schema(schema), _WHO), _WHO)
@@ -77,7 +79,9 @@ class Streaming(FileSink):
             schema = spark_columns(found, _WHO)
         if schema is not None:
             check_names(schema, _WHO, case_sensitive=self.case_sensitive)
-        self._log(self.path).begin(job, uid, schema)
+        log = self._log(self.path)
+        log.begin(job, uid, schema)
+        Readers(log).retain(self.retain == "always")
         self._read = outputsource.options_for(self.path.rpartition("/streams/")[0], uid, place.options)
 
     def writer(self, ctx: SinkContext) -> SinkWriter:
@@ -110,7 +114,8 @@ class Streaming(FileSink):
         return self._reader(spark, "readStream", options).load()
 
     def read(self, spark: Any = None, **options: Any) -> Any:
-        """A DataFrame of the output that is published when it is first run. Arguments are those of `read_stream`."""
+        """A DataFrame of all output that is published when it is first run. Arguments are those of `read_stream`. A query of
+        it fails where output was removed, unless `startingOffset` is "earliest", which reads what is left."""
         return self._reader(spark, "read", options).load()
 
     def _reader(self, spark: Any, how: str, options: Mapping[str, Any]) -> Any:

@@ -27,7 +27,9 @@ def monitor_of(checked: Checked) -> ProgramMonitor:
     line = ProgressLine(job.name) if shown else None
     tidy, publications = _tidier(job.plan, checked.spec.run_id), _publication_calls(job.plan)
     listeners = JobListeners(job.name, job.run_id, [*EVERYWHERE, *job.env.display.listeners])
-    return ProgramMonitor(job.name, job.run_id, job.plan, line, tidy, publications, listeners)
+    monitor = ProgramMonitor(job.name, job.run_id, job.plan, line, tidy, publications, listeners)
+    monitor.checkpoints = checked.spec.checkpoint_dir
+    return monitor
 
 
 def page_of(env: Settings) -> Page | None:
