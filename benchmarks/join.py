@@ -1,6 +1,6 @@
 """A join of orders with their payments, each system in one process and one thread, by seconds of CPU. Orders and payments
-have a key of their own each. Ours is an interval join, in rows or in columns; Bytewax has a join without time, which forgets
-a key with its pair, and one by windows of event time."""
+have a key of their own each. Ours is an interval join, in rows or in columns, and there also a join by windows or with
+versions; Bytewax has a join without time, which forgets a key with its pair, and one by windows of event time."""
 
 from __future__ import annotations
 
@@ -30,12 +30,14 @@ PAGE = 4096
 @dataclass(frozen=True)
 class JoinSpec:
     system: str = "tailrace"
+    verb: str = "interval"
+    """What is joined in columns: "interval", "window" or "as of"."""
     records: int = 200_000
     """Number of orders, and of payments."""
 
     @classmethod
     def of(cls, options: dict[str, str]) -> JoinSpec:
-        given = {name: options[name] for name in ("system",) if name in options}
+        given = {name: options[name] for name in ("system", "verb") if name in options}
         return cls(**given, **({"records": int(options["records"])} if "records" in options else {}))  # type: ignore[arg-type]
 
 
@@ -151,11 +153,19 @@ def _tailrace(spec: JoinSpec, found: list[float]) -> Callable[[], Any]:
     return lambda: tr.testing.run(env)
 
 
+VERBS: dict[str, Callable[[tr.KeyedStream, tr.KeyedStream], tr.DataStream]] = {
+    "interval": lambda a, b: a.join(b, within=(-10, 10)),
+    "window": lambda a, b: a.join(b, window=tr.Tumbling(20)),
+    "as of": lambda a, b: a.join_as_of(b, keep=10),
+}
+"""Joins in columns with one result for each pair of records."""
+
+
 def _tailrace_columns(spec: JoinSpec, found: list[float]) -> Callable[[], Any]:
     env = tr.Environment(parallelism=1)
     sides = [env.from_source(Batches(spec.records)).assign_timestamps("at", 1).key_by("id") for _ in range(2)]
     totals = Totals()
-    sides[0].join(sides[1], within=(-10, 10)).sink_to(totals)
+    VERBS[spec.verb](sides[0], sides[1]).sink_to(totals)
 
     # As `tr.testing.run`, with the steps that a busy worker makes.
     steps = replace(tr.testing.Conditions.calm(), budget=(LARGE, LARGE))

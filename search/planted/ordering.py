@@ -7,6 +7,7 @@ from typing import Any
 from search.planted.patches import RANDOM, Bug, Patches, method
 from tailrace.task.operators.joins.chunks import ChunkFront
 from tailrace.task.operators.joins.interval import IntervalJoinTask
+from tailrace.task.operators.joins.segments import VersionSegment
 from tailrace.task.operators.ordering.buffer import RecordBuffer
 
 
@@ -42,9 +43,19 @@ def _forgotten_marks() -> Patches:
     return [method(ChunkFront, "mark", make)]
 
 
+def _later_versions() -> Patches:
+    """Bug: in columns a version does not count for a record of its time."""
+
+    def make(newest: Any) -> Any:
+        return lambda self, hashes, times, seqs: newest(self, hashes, times, seqs * 0 - 1)
+
+    return [method(VersionSegment, "newest", make)]
+
+
 ORDER_BUGS = (
     Bug("records that wait are lost with their worker", "in_order", _forgotten_records, seed=4),
     Bug("a timer comes before the records of its time", "in_order", _timers_first),
     Bug("records without a partner are lost with their worker", RANDOM, _forgotten_partners, seed=4),
+    Bug("a version in columns counts from behind its time", RANDOM, _later_versions, seed=0),
     Bug("a join in columns forgets marks with its worker", RANDOM, _forgotten_marks, seed=57),
 )

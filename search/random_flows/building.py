@@ -30,7 +30,8 @@ LATENESS = 50_000
 
 BESIDE = (
     "running", "running in columns", "tumbling", "sliding", "windows of columns", "in order", "both in order",
-    "interval join", "interval join of columns", "window join", "version join", "lived",
+    "interval join", "interval join of columns", "window join", "window join of columns", "version join",
+    "version join of columns", "lived",
     "sessions", "sessions of columns", "counted", "distinct", "distinct in columns", "distinct within", "best", "batched",
     "fired", "fired of columns",
     "ruled", "ruled in order",
@@ -454,21 +455,8 @@ class Building:
     def _interval_join_of_columns(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
         number = do.number
         how, within = interval_of(number)
-        left, right = (
-            half.map(fn.as_columns, uid=f"as{i}of{number}")
-            .to_columns(fn.COLUMNS, uid=f"columns{i}of{number}")
-            .key_by("key")
-            for i, half in enumerate(self._halves(do, stream))
-        )
-        joined = left.join(right, within=within, how=how, **options)
-        self.tell(
-            joined.process(
-                lambda row, ctx: fn.joined_rows(number, fn.pair_of(row), ctx, True),
-                uid=f"joined{number}",
-            )
-        )
-        self.tell(joined.side_output("late").map(lambda r: ("late", number, *fn.as_record(r)), uid=f"late{number}"))
-        return stream
+        left, right = self._halves_in_columns(do, stream)
+        return self._joined_in_columns(do, left.join(right, within=within, how=how, **options), stream)
 
     def _window_join(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
         how, _ = interval_of(do.number)
@@ -476,6 +464,26 @@ class Building:
         window = tr.Session(GAP) if do.number % 2 else tr.Tumbling(WINDOW)
         joined = left.key_by(fn.key_of).join(right.key_by(fn.key_of), window=window, how=how, **options)
         return self._joined(do, joined, stream, timed=False)
+
+    def _window_join_of_columns(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        how, _ = interval_of(do.number)
+        left, right = self._halves_in_columns(do, stream)
+        joined = left.join(right, window=tr.Tumbling(WINDOW), how=how, **options)
+        return self._joined_in_columns(do, joined, stream, timed=False)
+
+    def _version_join_of_columns(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        number = do.number
+        left, right = self._halves_in_columns(do, stream)
+        keep = VALID if number % 2 else None
+        joined = left.join_as_of(right, how="left", keep=keep, **options)
+        self.tell(
+            joined.process(
+                lambda row, ctx: fn.version_rows(number, fn.pair_of(row), ctx),
+                uid=f"joined{number}",
+            )
+        )
+        self.tell(joined.side_output("late").map(lambda r: ("late", number, *fn.as_record(r)), uid=f"late{number}"))
+        return stream
 
     def _version_join(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
         left, right = self._halves(do, stream)
@@ -492,6 +500,28 @@ class Building:
             stream.filter(lambda r: r[0] % 2 == 0, uid=f"left{do.number}"),
             stream.filter(lambda r: r[0] % 2 == 1, uid=f"right{do.number}"),
         ]
+
+    def _halves_in_columns(self, do: Do, stream: tr.DataStream) -> list[tr.KeyedStream]:
+        number = do.number
+        return [
+            half.map(fn.as_columns, uid=f"as{i}of{number}")
+            .to_columns(fn.COLUMNS, uid=f"columns{i}of{number}")
+            .key_by("key")
+            for i, half in enumerate(self._halves(do, stream))
+        ]
+
+    def _joined_in_columns(
+        self, do: Do, joined: tr.DataStream, stream: tr.DataStream, timed: bool = True
+    ) -> tr.DataStream:
+        number = do.number
+        self.tell(
+            joined.process(
+                lambda row, ctx: fn.joined_rows(number, fn.pair_of(row), ctx, timed),
+                uid=f"joined{number}",
+            )
+        )
+        self.tell(joined.side_output("late").map(lambda r: ("late", number, *fn.as_record(r)), uid=f"late{number}"))
+        return stream
 
     def _joined(self, do: Do, joined: tr.DataStream, stream: tr.DataStream, timed: bool = True) -> tr.DataStream:
         number = do.number

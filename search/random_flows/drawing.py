@@ -23,7 +23,16 @@ from search.random_flows.description import (
     change_steps,
 )
 from search.random_flows.everyday import calling, everyday, once_more, refreshing
-from search.random_flows.ordering import ahead, joining, joining_columns, living, ordering, sharing, source_time
+from search.random_flows.ordering import (
+    ahead,
+    joining,
+    joining_columns,
+    joining_more_columns,
+    living,
+    ordering,
+    sharing,
+    source_time,
+)
 from search.random_flows.remembering import failing, firing, grouping, reading, remembering
 from search.random_flows.ruling import ruling
 from search.scenarios import MS, NETWORKS, Scenario, drawn_settings, jumps_of, started_again
@@ -79,6 +88,7 @@ ADDITIONS: tuple[tuple[str, float, Callable[[random.Random, Flow], Flow], bool],
     ("refreshing", 0.04, refreshing, False),
     ("shared readers", 0.15, sharing, False),
     ("joins of columns", 0.1, joining_columns, False),
+    ("more joins of columns", 0.1, joining_more_columns, False),
 )
 """Additions to random flows, in their order: the name of the generator that each has for itself, so that it leaves all other
 draws of a seed as they were; its share of the seeds; and whether it is one to flows with windows."""

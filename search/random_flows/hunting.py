@@ -127,7 +127,7 @@ EXPECTED: dict[str, frozenset[Any]] = {
     )
     | {("in order", "outside"), ("both in order", "outside"), ("lived", "outside")}
     | {(kind, "outside") for kind in ("interval join", "interval join of columns")}
-    | {(kind, "outside") for kind in ("window join", "version join")}
+    | {(f"{kind} join{form}", "outside") for kind in ("window", "version") for form in ("", " of columns")}
     | {("ruled in order", "outside"), ("called", "outside")}
     | {("to the round's end", "in a loop"), ("times", "in a loop"), ("times", "in loops")},
 }

@@ -8,7 +8,7 @@ not by which record; the sum of a window's results, where it may have several.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -208,9 +208,8 @@ class _Interpreter:
             best = sorted(values)[-BEST:]
             self.found.add(("sum", number, key, 0, len(best), sum(best)))
         for (kind, number), sides in self.joined.items():
-            join = _window_join if kind == "window join" else _interval_join
-            for row in join(number, *sides) if kind != "version join" else _version_join(number, *sides):
-                self.found.exactly["version" if kind == "version join" else "joined", number, *row] += 1
+            for row in _JOINS[kind](number, *sides):
+                self.found.exactly["version" if kind.startswith("version") else "joined", number, *row] += 1
         for (number, key), visits in self.sessions.items():
             for session in _sessions(visits):
                 self.found.add(("window", number, key, *session))
@@ -333,7 +332,7 @@ class _Interpreter:
             window = self.fired.setdefault((number, key, begin), [0, 0])
             window[0] += 1
             window[1] += record.value
-        elif kind in ("interval join", "interval join of columns", "window join", "version join"):
+        elif kind in _JOINS:
             self.joined.setdefault((kind, number), ([], []))[record.id % 2].append(record)
         elif kind == "counted":
             self.counted[number, key] += 1
@@ -397,20 +396,20 @@ def _interval_join(number: int, first: list[Moving], second: list[Moving]) -> It
             yield b.id % KEYS, None, b.id, b.time + max(0, -before)
 
 
-def _window_join(number: int, first: list[Moving], second: list[Moving]) -> Iterator[tuple[Any, ...]]:
+def _window_join(number: int, first: list[Moving], second: list[Moving], sessions: bool) -> Iterator[tuple[Any, ...]]:
     """The key and both ids of each result of a join by windows."""
     how, _ = interval_of(number)
     for key in range(KEYS):
         sides = [[one for one in some if one.id % KEYS == key] for some in (first, second)]
         times = sorted(one.time for some in sides for one in some)
-        for window in _window_times(number, times):
+        for window in _window_times(sessions, times):
             here = [[one for one in some if one.time in window] for some in sides]
             yield from ((key, a, b, 0) for a, b in _pairs(how, *[[one.id for one in some] for some in here]))
 
 
-def _window_times(number: int, times: list[int]) -> Iterator[set[int]]:
+def _window_times(sessions: bool, times: list[int]) -> Iterator[set[int]]:
     """The times of the records of each window."""
-    if number % 2 == 0:
+    if not sessions:
         for first in sorted({time - time % WINDOW for time in times}):
             yield {*range(first, first + WINDOW)}
         return
@@ -442,6 +441,17 @@ def _version_join(number: int, first: list[Moving], second: list[Moving]) -> Ite
         newest = max((b.time for b in second if b.id % KEYS == key and b.time <= a.time), default=None)
         there = newest is not None and (number % 2 == 0 or newest + VALID >= a.time)
         yield key, a.id, key if there else None, a.time
+
+
+_JOINS: dict[str, Callable[[int, list[Moving], list[Moving]], Iterator[tuple[Any, ...]]]] = {
+    "interval join": _interval_join,
+    "interval join of columns": _interval_join,
+    "window join": lambda number, a, b: _window_join(number, a, b, number % 2 == 1),
+    "window join of columns": lambda number, a, b: _window_join(number, a, b, False),
+    "version join": _version_join,
+    "version join of columns": _version_join,
+}
+"""Kind of a join -> its results. In columns no windows are sessions."""
 
 
 def _left(lifetime: int, seconds: Counter[int]) -> Iterator[tuple[Any, ...]]:

@@ -4,6 +4,7 @@ the event time of sources. Generators of their own keep all other draws of a see
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import replace
 
 from search.random_flows.description import Do, Events, Flow, Kind, Step, change_steps
@@ -37,14 +38,20 @@ def joining(rng: random.Random, flow: Flow) -> Flow:
     return replace(flow, steps=(*flow.steps[:at], made, *flow.steps[at:]))
 
 
-def joining_columns(rng: random.Random, flow: Flow) -> Flow:
-    """The flow with an interval join in columns, where `joining` may put one."""
+def joining_columns(rng: random.Random, flow: Flow, kinds: Sequence[Kind] = ("interval join of columns",)) -> Flow:
+    """The flow with a join in columns, where `joining` may put one."""
     if not has_one_time(flow) or any(step.kind == "held" for step in flow.operators()):
         return flow
     number = rng.randint(0, 23) + 1 + max((step.number for step in flow.all()), default=0)
-    made = Do("interval join of columns", number, parallelism=rng.choice([None, None, 1, 3]))
+    kind = kinds[0] if len(kinds) == 1 else rng.choice(kinds)
+    made = Do(kind, number, parallelism=rng.choice([None, None, 1, 3]))
     at = rng.randint(0, len(flow.steps))
     return replace(flow, steps=(*flow.steps[:at], made, *flow.steps[at:]))
+
+
+def joining_more_columns(rng: random.Random, flow: Flow) -> Flow:
+    """The flow with a join by windows or with versions in columns, where `joining` may put one."""
+    return joining_columns(rng, flow, ("window join of columns", "version join of columns", "version join of columns"))
 
 
 def living(rng: random.Random, flow: Flow) -> Flow:

@@ -94,6 +94,46 @@ def test_a_join_in_columns_is_that_in_rows_and_that_of_sql(how: How) -> None:
     assert numbers([pair for pair, _ in pairs], how) == in_sql(how, "b.t - a.t between -2 and 5", first, second)
 
 
+@pytest.mark.parametrize("parallelism", [1, 5])
+@pytest.mark.parametrize("how", ["inner", "left", "semi", "anti"])
+def test_versions_in_columns_are_those_in_rows_and_those_of_pandas(how: How, parallelism: int) -> None:
+    first, versions = events(15, 400), events(16, 200)
+    env = tr.Environment(parallelism=parallelism)
+    joined = [
+        make(env, first).join_as_of(make(env, versions), how=how, keep=4)  # type: ignore[operator]
+        for make in (keyed, in_columns)
+    ]
+    found = [one.process(lambda value, ctx: [(value, ctx.timestamp)]).sink_to(tr.sinks.Collect()) for one in joined]
+    tr.testing.run(env)
+    rows, columns = (one.result() for one in found)
+    pairs = [(row if how in ("semi", "anti") else as_pair(row), time) for row, time in columns]
+    assert Counter(pairs) == Counter(rows) != Counter()
+    frames = [pd.DataFrame(sorted(some, key=lambda e: e[1]), columns=["k", "t", "n"]) for some in (first, versions)]
+    merged = pd.merge_asof(*frames, on="t", by="k", tolerance=4)
+    has = merged["n_y"].notna()
+    chosen = merged[~has if how == "anti" else has] if how != "left" else merged
+    assert sorted(chosen["n_x"]) == sorted((pair if how in ("semi", "anti") else pair[0])[2] for pair, _ in pairs)
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_a_join_by_windows_in_columns_is_that_in_rows_and_that_of_sql(how: How) -> None:
+    keys = "abcdefghijklmno"
+    first, second = events(17, keys=keys), events(18, keys=keys)
+    for window in (tr.Tumbling(6), tr.Sliding(6, 2)):
+        env = tr.Environment(parallelism=2)
+        joined = [
+            make(env, first).join(make(env, second), window=window, how=how)  # type: ignore[operator]
+            for make in (keyed, in_columns)
+        ]
+        found = [one.process(lambda value, ctx: [(value, ctx.timestamp)]).sink_to(tr.sinks.Collect()) for one in joined]
+        tr.testing.run(env)
+        rows, columns = (one.result() for one in found)
+        pairs = [(row if how in ("semi", "anti") else as_pair(row), time) for row, time in columns]
+        assert Counter(pairs) == Counter(rows)
+        if window == tr.Tumbling(6):
+            assert numbers([pair for pair, _ in pairs], how) == in_sql(how, "a.t / 6 = b.t / 6", first, second)
+
+
 def as_pair(row: Any) -> Any:
     sides = [(row.k, row["t" + suffix], row["n" + suffix]) for suffix in ("_x", "_y")]
     return tuple(None if side[2] is None else side for side in sides)

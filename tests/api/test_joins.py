@@ -138,15 +138,35 @@ IN_COLUMNS: dict[str, tuple[Callable[[tr.Environment], Any], str]] = {
     ),
     "suffixes in rows": (
         lambda env: keyed(env).join(keyed(env), within=(0, 1), suffixes=("", "_r")),
-        "join: suffixes are for an interval join of two streams in columns; its results are pairs here",
+        "join: suffixes are for joins of two streams in columns, but for sessions; its results are pairs here",
     ),
-    "windows": (
-        lambda env: columns(env).join(columns(env), window=tr.Tumbling(5)),
+    "sessions": (
+        lambda env: columns(env).join(columns(env), window=tr.Session(5)),
         r"join: the first stream is in columns; call to_rows\(\) before key_by",
     ),
-    "versions": (
-        lambda env: columns(env).join_as_of(columns(env)),
+    "windows without time": (
+        lambda env: columns(env).join(columns(env), window=tr.CountWindow(5)),
+        r"join: the window is one of event time, such as",
+    ),
+    "lists": (
+        lambda env: columns(env).co_group(columns(env), window=tr.Tumbling(5)),
+        r"co_group: the first stream is in columns; call to_rows\(\) before key_by",
+    ),
+    "versions of two forms": (
+        lambda env: columns(env).join_as_of(keyed(env)),
         r"join_as_of: the first stream is in columns; call to_rows\(\) before key_by",
+    ),
+    "select of versions": (
+        lambda env: columns(env).join_as_of(columns(env), select=lambda a, b: a),
+        r"join_as_of: select is called with two records, and the streams are in columns",
+    ),
+    "versions that may be missing": (
+        lambda env: columns(env).join_as_of(unknown(env), how="left"),
+        r"join_as_of: how='left' gives null for the columns of the second stream",
+    ),
+    "suffixes of versions in rows": (
+        lambda env: keyed(env).join_as_of(keyed(env), suffixes=("", "_r")),
+        "join_as_of: suffixes are for joins of two streams in columns",
     ),
 }
 

@@ -16,6 +16,7 @@ from tailrace.graph.graph import Graph, Node
 from tailrace.graph.operators import (
     TWO_INPUTS,
     Aggregate,
+    AsOfJoin,
     AssignTimestamps,
     BroadcastProcess,
     CoProcess,
@@ -31,6 +32,7 @@ from tailrace.graph.operators import (
     Sink,
     Source,
     Window,
+    WindowJoin,
 )
 from tailrace.state.codecs import codec_for
 from tailrace.state.declarations import other_class, other_type, takes, type_name
@@ -59,6 +61,8 @@ def declared_tables(node: Node) -> list[TableInfo]:
         if isinstance(operator, Window):
             return [*found, *_TIMERS, TableInfo("firings", "firings")] if operator.triggers else [*found, _TIMERS[0]]
         return found
+    if isinstance(operator, WindowJoin | AsOfJoin):
+        return [JOINED]
     if isinstance(operator, IntervalJoin):
         return [JOINING if operator.suffixes is None else JOINED]
     if isinstance(operator, KeyedProcess | CoProcess):

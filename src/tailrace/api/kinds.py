@@ -17,6 +17,7 @@ from tailrace.api.functions import (
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import (
     Aggregate,
+    AsOfJoin,
     AssignTimestamps,
     BroadcastProcess,
     CoProcess,
@@ -36,6 +37,8 @@ from tailrace.graph.operators import (
     Source,
     Triggers,
     Window,
+    WindowJoin,
+    WindowSpec,
 )
 
 PROCESS, SINK, STATELESS = "process", "sink", "stateless"
@@ -54,6 +57,8 @@ KINDS: dict[type[Operator], str] = {
     SessionWindow: "session",
     DropDuplicates: "duplicates",
     IntervalJoin: "join",
+    WindowJoin: "join",
+    AsOfJoin: "join",
     Head: "loop",
     Judge: "rounds",
     Sink: SINK,
@@ -108,6 +113,10 @@ def shape_of(operator: Operator) -> list[str]:
         return ["all keys"] if operator.within is None else [f"keys of {_seconds(operator.within)} s of {clock}"]
     if isinstance(operator, KeyedProcess) and isinstance(operator.fn, Shaped):
         return operator.fn.shape()
+    if isinstance(operator, WindowJoin):
+        return [f"{operator.how} join in columns", _windows(operator.windows)]
+    if isinstance(operator, AsOfJoin):
+        return ["join with versions as of a time in columns"]
     if isinstance(operator, IntervalJoin):
         form = "" if operator.suffixes is None else " in columns"
         return [f"{operator.how} join within {operator.before / 1e6} s and {operator.after / 1e6} s{form}"]
@@ -115,7 +124,7 @@ def shape_of(operator: Operator) -> list[str]:
         return []
     if isinstance(operator, Aggregate):
         return accumulators_of(operator.aggregates, None)
-    return [*_windows(operator), *accumulators_of(operator.aggregates, operator.reduce)]
+    return [*_windows_of(operator), *accumulators_of(operator.aggregates, operator.reduce)]
 
 
 def accumulators_of(aggregates: Sequence[tuple[str, Any]], reduce: Any) -> list[str]:
@@ -126,15 +135,18 @@ def accumulators_of(aggregates: Sequence[tuple[str, Any]], reduce: Any) -> list[
     return [_part(fn, name if several else "") for name, fn in aggregates]
 
 
-def _windows(operator: Window | SessionWindow) -> list[str]:
+def _windows(spec: Window | WindowSpec) -> str:
+    if spec.calendar is not None:
+        return f"windows of {spec.calendar}"
+    size, slide, offset = map(_seconds, (spec.size, spec.slide, spec.offset))
+    return f"windows of {size} s every {slide} s from {offset} s"
+
+
+def _windows_of(operator: Window | SessionWindow) -> list[str]:
     if isinstance(operator, SessionWindow):
         gap = "per record" if operator.gap is None else f"of {_seconds(operator.gap)} s"
         return [f"sessions with a gap {gap}"]
-    size, slide, offset = map(_seconds, (operator.size, operator.slide, operator.offset))
-    windows = f"windows of {size} s every {slide} s from {offset} s"
-    if operator.calendar is not None:
-        windows = f"windows of {operator.calendar}"
-    return [windows, *discards(operator.triggers)]
+    return [_windows(operator), *discards(operator.triggers)]
 
 
 def discards(triggers: Triggers | None) -> list[str]:

@@ -15,11 +15,11 @@ from tailrace.errors import GraphError, level_of_user
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import (
     AHEAD,
+    JOINS,
     AssignTimestamps,
     BroadcastProcess,
     CoProcess,
     DropDuplicates,
-    IntervalJoin,
     KeyedProcess,
     Map,
     MapBatches,
@@ -46,7 +46,7 @@ def side_of(stream: Stream, tag: Any) -> Node:
         )
     if isinstance(node.operator, Map) and isinstance(node.operator.fn, SelectCall):
         node = stream.env._graph.nodes[node.inputs[0].source]
-    if isinstance(node.operator, IntervalJoin):
+    if isinstance(node.operator, JOINS):
         if tag != "late":
             raise GraphError(f"side_output: join {node.name!r} has the side output 'late' only, not {tag!r}")
         return node

@@ -59,7 +59,7 @@ from tailrace.api.sides import side_of
 from tailrace.api.sourcetime import check_behind_source, check_clock_options
 from tailrace.api.spill import Spill
 from tailrace.api.windowfunctions import CountedWindows, Gather, check_window_function, window_call
-from tailrace.api.windows import CountSpec, SessionSpec, WindowSpec, check_bounds, check_triggers
+from tailrace.api.windows import CountSpec, SessionSpec, check_bounds, check_triggers
 from tailrace.elements.batches import Form
 from tailrace.errors import GraphError, TypeMismatch, written_here
 from tailrace.graph import operators as ops
@@ -76,6 +76,7 @@ from tailrace.graph.operators import (
     Selector,
     Triggers,
     WhenAllIdle,
+    WindowSpec,
 )
 from tailrace.graph.scope import StreamScope
 
@@ -808,6 +809,7 @@ class KeyedStream(DataStream):
         how: How = "inner",
         load_until: float | datetime | None = None,
         select: Callable[[Any, Any], Any] | None = None,
+        suffixes: tuple[str, str] | None = None,
         **options: Any,
     ) -> DataStream:
         """The stream of the pairs (a, b) of each record of this stream and the version of its key as of its time: the
@@ -820,9 +822,10 @@ class KeyedStream(DataStream):
         - `load_until`: a time, seconds since 1970 or a `datetime`. A record before it waits until all versions up to it are
           there, and has the version as of that time; its result has that time.
         - `select`: a function of a and b that makes the result.
+        - `suffixes`: where both streams are in columns, as for `join`.
 
         Late records of both streams go to the side output "late". Raises what `join` does."""
-        return joins.write_as_of(self, other, keep, how, load_until, select, options)  # type: ignore[no-any-return]
+        return joins.write_as_of(self, other, keep, how, load_until, select, suffixes, options)  # type: ignore[no-any-return]
 
     def join_changes(
         self,

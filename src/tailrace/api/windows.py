@@ -17,21 +17,10 @@ from tailrace.elements.calendars import CalendarWindows, Unit
 from tailrace.elements.durations import span_micros
 from tailrace.elements.timestamps import MAX_TIME
 from tailrace.errors import GraphError
-from tailrace.graph.operators import FiringInterval, Selector, Triggers
+from tailrace.graph.operators import FiringInterval, Selector, Triggers, WindowSpec
 
 LARGEST = MAX_TIME // 4
 """Largest size of a window (int64 microseconds): the ends of windows around a record of today are valid timestamps."""
-
-
-@dataclass(frozen=True)
-class WindowSpec:
-    """Windows of `size` that start every `slide`, shifted by `offset` (int64 microseconds)."""
-
-    size: int
-    slide: int
-    offset: int
-    calendar: CalendarWindows | None = None
-    """Windows of the calendar in place of those."""
 
 
 @dataclass(frozen=True)

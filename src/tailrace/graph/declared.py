@@ -15,12 +15,12 @@ from tailrace.graph.graph import Edge, Graph, Node
 from tailrace.graph.operators import (
     AHEAD,
     FEEDBACK,
+    JOINS,
     AssignTimestamps,
     DropDuplicates,
     EnterLoop,
     FilterColumns,
     Head,
-    IntervalJoin,
     LeaveLoop,
     MapBatches,
     Operator,
@@ -83,7 +83,7 @@ def _declared_by(node_of: NodeOf, edge: Edge, others: Others) -> pa.Schema | Non
         schema = None if given is None else selected_schema(node.operator, given)
         if schema is not None and has_nulls(schema) and not has_nulls(given):
             return None  # a constant None has no type yet
-    elif isinstance(node.operator, IntervalJoin):
+    elif isinstance(node.operator, JOINS):
         schema = _schema_of_join(node_of, node, others)
     elif isinstance(node.operator, PASSING):
         return declared_before(node_of, node.inputs, others)
@@ -98,7 +98,7 @@ def _declared_by(node_of: NodeOf, edge: Edge, others: Others) -> pa.Schema | Non
 def _schema_of_join(node_of: NodeOf, node: Node, others: Others) -> pa.Schema | None:
     """The schema of the results of a join in columns."""
     operator = node.operator
-    assert isinstance(operator, IntervalJoin)
+    assert isinstance(operator, JOINS)
     if operator.suffixes is None:
         return None
     first, second = (

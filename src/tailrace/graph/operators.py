@@ -220,6 +220,43 @@ class IntervalJoin(Operator):
 
 
 @dataclass(frozen=True)
+class WindowSpec:
+    """Windows of `size` that start every `slide`, shifted by `offset` (int64 microseconds)."""
+
+    size: int
+    slide: int
+    offset: int
+    calendar: CalendarWindows | None = None
+    """Windows of the calendar in place of those."""
+
+
+@dataclass(frozen=True)
+class WindowJoin(Operator):
+    """A join of two keyed inputs in columns: pairs of records of one key that are in one window."""
+
+    keys: tuple[Selector, Selector]
+    windows: WindowSpec
+    how: How
+    suffixes: tuple[str, str]
+    """What is put behind names of columns that both have."""
+
+
+@dataclass(frozen=True)
+class AsOfJoin(Operator):
+    """A join of two keyed inputs in columns: records of the first with the newest one of their key of the second that is not
+    later."""
+
+    keys: tuple[Selector, Selector]
+    how: How
+    suffixes: tuple[str, str]
+    """What is put behind names of columns that both have."""
+    keep: int | None = None
+    """How long a version counts (int microseconds); None: until the next one."""
+    load_until: int | None = None
+    """A time; records before it have the version as of it."""
+
+
+@dataclass(frozen=True)
 class Aggregate(Operator):
     """A running aggregate per key: `aggregates` maps result names to aggregate functions."""
 
@@ -322,18 +359,22 @@ KEYED = KeyedProcess | Aggregate | Reduce | Window | SessionWindow | DropDuplica
 """Operators of one input that keep state by its key."""
 
 
-TWO_INPUTS = CoProcess | BroadcastProcess | IntervalJoin
+JOINS = IntervalJoin | WindowJoin | AsOfJoin
+"""Operators that join two keyed inputs by event time."""
+
+
+TWO_INPUTS = CoProcess | BroadcastProcess | JOINS
 """Operators of two inputs."""
 
 
 def has_late(operator: Operator) -> bool:
     """True if an operator sends late records to the side output "late"."""
-    return isinstance(operator, Windowed | IntervalJoin) or bool(getattr(operator, "in_order", False))
+    return isinstance(operator, Windowed | JOINS) or bool(getattr(operator, "in_order", False))
 
 
 def key_at(operator: Operator, port: int) -> Selector | None:
     """The key by which an operator keeps state for the records of an input; None if it keeps no keyed state."""
-    if isinstance(operator, CoProcess | IntervalJoin):
+    if isinstance(operator, CoProcess | JOINS):
         return operator.keys[port]
     if isinstance(operator, BroadcastProcess):
         return None if port else operator.key

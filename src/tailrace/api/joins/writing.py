@@ -12,7 +12,7 @@ from tailrace.api.failing import FAIL
 from tailrace.api.joins.functions import GapOf, GatherSides, SelectCall, Tagging, VersionJoin, WindowPairs
 from tailrace.api.nodes import add_node, check_together, described_scope
 from tailrace.api.released import has_event_time
-from tailrace.api.windows import LARGEST, SessionSpec, WindowSpec
+from tailrace.api.windows import LARGEST, SessionSpec
 from tailrace.elements.columns.joined import joined_columns, key_column
 from tailrace.elements.durations import span_micros
 from tailrace.elements.timestamps import micros, seconds
@@ -20,8 +20,9 @@ from tailrace.errors import GraphError, TypeMismatch
 from tailrace.graph import operators as ops
 from tailrace.graph.declared import declared_before
 from tailrace.graph.graph import Edge
-from tailrace.graph.operators import How, Selector
+from tailrace.graph.operators import How, Selector, WindowSpec
 
+Joins = ops.IntervalJoin | ops.WindowJoin | ops.AsOfJoin
 FILTERS = ("semi", "anti")
 """Kinds of joins whose results are records of the first stream."""
 
@@ -46,13 +47,18 @@ def write_join(
     check_select(select, how, verb)
     if (within is None) == (window is None):
         raise GraphError(f"{verb}: give either within=(before, after) or window=tr.Tumbling(...)")
+    if both_in_columns(stream, other) and not isinstance(window, SessionSpec):
+        keys, put = keys_of(stream, other), check_suffixes(suffixes, verb)
+        operator: ops.IntervalJoin | ops.WindowJoin
+        if window is None:
+            operator = ops.IntervalJoin(keys, *check_within(within, verb), how, put)
+        else:
+            operator = ops.WindowJoin(keys, check_windows(window, verb), how, put)
+        return write_in_columns(stream, other, operator, select, "join", options)
+    check_no_suffixes(suffixes, verb)
     if window is not None:
-        check_no_suffixes(suffixes, verb)
         return write_windows(stream, other, window, how, select, "join", options)
     before, after = check_within(within, verb)
-    if stream.form == "columns" and getattr(other, "form", None) == "columns":
-        return write_in_columns(stream, other, (before, after), how, select, suffixes, options)
-    check_no_suffixes(suffixes, verb)
     edges = check_inputs(stream, other, verb)
     operator = ops.IntervalJoin((stream.key, other.key), before, after, how)
     made = {name: value for name, value in options.items() if name != "on_error" or select is None}
@@ -60,17 +66,19 @@ def write_join(
     return joined if select is None else select_results(joined, select, "join.select", options)
 
 
-def write_in_columns(
-    stream: Any,
-    other: Any,
-    within: tuple[int, int],
-    how: How,
-    select: Any,
-    suffixes: Any,
-    options: dict[str, Any],
-) -> Any:
-    """The stream of the results of an interval join of two keyed streams in columns."""
-    verb = title_of("join", options)
+def both_in_columns(stream: Any, other: Any) -> bool:
+    """True if both streams of a join are in columns."""
+    return stream.form == "columns" and getattr(other, "form", None) == "columns"
+
+
+def keys_of(stream: Any, other: Any) -> tuple[Any, Any]:
+    """The keys of two streams, None for one without."""
+    return stream.key, getattr(other, "key", None)
+
+
+def write_in_columns(stream: Any, other: Any, operator: Joins, select: Any, name: str, options: dict[str, Any]) -> Any:
+    """The stream of the results of a join of two keyed streams in columns."""
+    verb = title_of(name, options)
     edges = check_inputs(stream, other, verb, columns=True)
     for which, one in (("first", stream), ("second", other)):
         if one.key is None or callable(one.key):
@@ -85,10 +93,8 @@ def write_in_columns(
         )
     if options.get("on_error") is not None:
         raise GraphError(f"{verb}: takes no on_error, because it runs no code of yours for a record")
-    suffixes = check_suffixes(suffixes, verb)
-    operator = ops.IntervalJoin((stream.key, other.key), *within, how, suffixes)
     columns = columns_in_join(stream, other, operator, edges, verb)
-    return stream._of(add_node(stream, operator, edges, "join", options, "columns", columns))
+    return stream._of(add_node(stream, operator, edges, name, options, "columns", columns))
 
 
 SUFFIXES = ("_x", "_y")
@@ -111,12 +117,16 @@ def check_no_suffixes(suffixes: Any, verb: str) -> None:
     """Raises `GraphError` for suffixes where results are no columns."""
     if suffixes is not None:
         raise GraphError(
-            f"{verb}: suffixes are for an interval join of two streams in columns; its results are pairs here"
+            f"{verb}: suffixes are for joins of two streams in columns, but for sessions; its results are pairs here"
         )
 
 
 def columns_in_join(
-    stream: Any, other: Any, operator: ops.IntervalJoin, edges: tuple[Edge, ...], verb: str
+    stream: Any,
+    other: Any,
+    operator: ops.IntervalJoin | ops.WindowJoin | ops.AsOfJoin,
+    edges: tuple[Edge, ...],
+    verb: str,
 ) -> tuple[str, ...] | None:
     """The names of the columns of the results; None if they are not known. Raises `GraphError` for two columns of one name,
     for keys that are never equal, and where the columns of records that are not there are not known."""
@@ -172,10 +182,18 @@ def check_kinds(schemas: list[Any], keys: tuple[tuple[str, ...], tuple[str, ...]
 
 
 def write_as_of(
-    stream: Any, other: Any, keep: Any, how: Any, load_until: Any, select: Any, options: dict[str, Any]
+    stream: Any,
+    other: Any,
+    keep: Any,
+    how: Any,
+    load_until: Any,
+    select: Any,
+    suffixes: Any,
+    options: dict[str, Any],
 ) -> Any:
     """The stream of records with their versions. Raises what `KeyedStream.join_as_of` does."""
-    verb = title_of("join_as_of", options)
+    name = "join_as_of"
+    verb = title_of(name, options)
     if how in ("right", "full"):
         raise GraphError(
             f"{verb}: a version that no record needed is no result of its own, so how is one of {', '.join(AS_OF)}; for "
@@ -185,17 +203,21 @@ def write_as_of(
     check_select(select, how, verb)
     span = None if keep is None else check_span(keep, verb)
     try:
-        until = None if load_until is None else seconds(micros(load_until))
+        until = None if load_until is None else micros(load_until)
     except (TypeError, OverflowError) as error:
         raise GraphError(f"{verb}: load_until: {error}") from None
+    if both_in_columns(stream, other):
+        join = ops.AsOfJoin(keys_of(stream, other), how, check_suffixes(suffixes, verb), span, until)
+        return write_in_columns(stream, other, join, select, name, options)
+    check_no_suffixes(suffixes, verb)
     edges = check_inputs(stream, other, verb, (1, 0))
-    fn = VersionJoin(how, None if span is None else seconds(span), until)
+    fn = VersionJoin(how, *(None if time is None else seconds(time) for time in (span, until)))
     operator = ops.CoProcess(fn, (other.key, stream.key), "drop", True)
     made = {name: value for name, value in options.items() if name != "on_error"} | {"on_error": FAIL}
     if select is None and options.get("on_error") is not None:
         raise GraphError(f"{verb}: takes no on_error, because it runs no code of yours for a record; select has one")
-    joined = stream._of(add_node(stream, operator, edges, "join_as_of", made, "rows", None))
-    return joined if select is None else select_results(joined, select, "join_as_of.select", options)
+    joined = stream._of(add_node(stream, operator, edges, name, made, "rows", None))
+    return joined if select is None else select_results(joined, select, f"{name}.select", options)
 
 
 def write_windows(
@@ -204,11 +226,7 @@ def write_windows(
     """The stream of the results of a join by windows; with `how` None the lists of records of each window. The records of
     both streams go into one window with the number of their input."""
     verb = title_of(name, options)
-    if not isinstance(window, WindowSpec | SessionSpec):
-        raise GraphError(
-            f"{verb}: the window is one of event time, such as tr.Tumbling(...), tr.Sliding(...) or tr.Session(...), not "
-            f"{window!r}"
-        )
+    check_windows(window, verb)
     check_inputs(stream, other, verb)
     if select is None and options.get("on_error") is not None:
         raise GraphError(f"{verb}: takes no on_error, because it runs no code of yours for a record; select has one")
@@ -224,6 +242,16 @@ def write_windows(
     lists = windows._add((("records", GatherSides()),), None, name, own | {"on_error": FAIL})
     joined = lists._add(ops.FlatMap(WindowPairs(how)), f"{name}.pairs", part_options(options, "pairs"))
     return joined if select is None else select_results(joined, select, f"{name}.select", options)
+
+
+def check_windows(window: Any, verb: str) -> Any:
+    """The windows of a join. Raises `GraphError` for what is no windows of event time."""
+    if not isinstance(window, WindowSpec | SessionSpec):
+        raise GraphError(
+            f"{verb}: the window is one of event time, such as tr.Tumbling(...), tr.Sliding(...) or tr.Session(...), not "
+            f"{window!r}"
+        )
+    return window
 
 
 def key_of(tagged: Any) -> Any:

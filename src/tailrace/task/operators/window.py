@@ -19,7 +19,6 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.elements.batches import Columns, Rows, Times
-from tailrace.elements.calendars import FIRST, LAST, Calendar
 from tailrace.elements.slottables import Slots
 from tailrace.elements.timestamps import is_late
 from tailrace.graph.graph import Node
@@ -33,6 +32,7 @@ from tailrace.task.operators.ordering.late import set_aside
 from tailrace.task.operators.process import timers_of
 from tailrace.task.operators.windowload import into_arrays, into_entries
 from tailrace.task.operators.windows.firing import WindowedTask
+from tailrace.task.operators.windows.windowtimes import WindowTimes
 from tailrace.task.operators.windowstate import WindowState
 
 NOTHING: Any = object()
@@ -53,8 +53,8 @@ class WindowTask(WindowedTask):
         assert isinstance(node.operator, Window)
         super().__init__(node, ctx, node.operator, "window")
         self.spec = node.operator
-        calendar = node.operator.calendar
-        self._calendar = None if calendar is None else Calendar(calendar)
+        self._times = WindowTimes(self.spec)
+        self._calendar = self._times.calendar
         self.timers = timers_of(self.backend, "event", window_key, self.journal)
         self._windows: WindowState | None = None
         """Windows in arrays; None while they are in entries."""
@@ -70,37 +70,22 @@ class WindowTask(WindowedTask):
 
     def check_range(self, room: int, *times: int) -> None:
         super().check_range(room, *times)
-        if self._calendar is not None and not all(FIRST <= time < LAST for time in times):
-            wrong = OverflowError(
-                "a record's timestamp is not in the years from 2 to 9997, and there is no calendar for it"
-            )
-            raise self.user_error(wrong)
+        try:
+            self._times.check_calendar(*times)
+        except OverflowError as error:
+            raise self.user_error(error) from error
 
     @property
     def room(self) -> int:
         return self.spec.size + self.spec.slide + self.spec.allowed_lateness
 
-    def _starts(self, times: Times) -> list[Times]:
-        """Starts of the windows of each record: of its last window, then of the one before, …: `size / slide` arrays."""
-        if self._calendar is not None:
-            return [self._calendar.starts(times)]
-        # The offset is subtracted last, and only what is left of it: the difference always fits 64 bits.
-        passed, shift = times % self.spec.slide, self.spec.offset % self.spec.slide
-        last = times - (passed if not shift else (passed - shift) % self.spec.slide)
-        count = -(-self.spec.size // self.spec.slide)
-        return [last - i * self.spec.slide for i in range(count)]
-
     def _open(self, starts: Times, times: Times) -> np.ndarray[Any, Any]:
         """Mask of the records that still belong to the window that starts there: inside it, and not too late for it."""
-        ends = self._ends(starts)
+        ends = self._times.ends(starts)
         inside = times < ends
         if self.in_loop:
             return inside
         return inside & ~is_late(ends + (self.spec.allowed_lateness - 1), self.ctx.watermark_time)
-
-    def _ends(self, starts: Times) -> Times:
-        """Ends of the windows that begin at these times."""
-        return starts + self.spec.size if self._calendar is None else self._calendar.ends(starts)
 
     def end_of(self, start: int) -> int:
         """End of the window that begins at a time."""
@@ -137,7 +122,7 @@ class WindowTask(WindowedTask):
         """Portions of the pairs of a record and a window of it that is open: places of the records (None: all of them), and
         starts of the windows. Pairs are in the order of the records, so each window gets its records in the order in which
         they came. Marks records as accepted."""
-        starts = self._starts(times)[::-1]
+        starts = self._times.starts(times)[::-1]
         several = len(starts)
         if several == 1:  # the two orders are one
             yield from self._passes(times, accepted)
@@ -155,7 +140,7 @@ class WindowTask(WindowedTask):
     def _passes(self, times: Times, accepted: np.ndarray[Any, Any]) -> Iterator[tuple[Slots | None, Times]]:
         """Pairs as `_pairs` gives them, but all records with their first window, then all with their second one, and so on:
         for aggregates that do not depend on the order of records."""
-        for starts in reversed(self._starts(times)):
+        for starts in reversed(self._times.starts(times)):
             good = self._open(starts, times)
             accepted |= good
             if good.all():

@@ -16,7 +16,6 @@ from tailrace.graph.operators import (
     EnterLoop,
     FilterColumns,
     Head,
-    IntervalJoin,
     Judge,
     LeaveLoop,
     MapAsync,
@@ -42,7 +41,7 @@ from tailrace.task.operators.calls.task import MapAsyncTask
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.expressions import FilterColumnsTask, SelectTask
 from tailrace.task.operators.failures.tasks import operator_task
-from tailrace.task.operators.joins.kinds import interval_join_task
+from tailrace.task.operators.joins.kinds import JOIN_TASKS
 from tailrace.task.operators.loops import EnterTask, HeadTask, JudgeTask, LeaveTask, TailTask
 from tailrace.task.operators.schemas import learn_schema
 from tailrace.task.operators.sink import SinkTask
@@ -65,7 +64,7 @@ RUNTIME: dict[type[Operator], Callable[[Node, OperatorContext], OperatorTask]] =
     Aggregate: AggregateTask,
     Reduce: ReduceTask,
     **WINDOW_TASKS,
-    IntervalJoin: interval_join_task,
+    **JOIN_TASKS,
     Sink: SinkTask,
     Head: HeadTask,
     Tail: TailTask,

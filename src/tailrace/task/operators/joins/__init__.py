@@ -4,6 +4,10 @@ In: batches of records with timestamps on two inputs, and watermarks. Out: pairs
 partner once the watermark has passed all that could be one, and late records.
 
 - `interval`: pairs of records whose times differ by so much, in rows.
-- `columns`: the same in columns, with `segments`, the kept records and their index, and `chunks`, which checkpoints have.
-- `kinds`: the choice between the two.
+- `columns`: the same in columns.
+- `windowed`: pairs of records in one window, in columns.
+- `versions`: records with the version as of their time, in columns.
+- `kept`: what both have in common: kept records as columns, with `segments` and their index, and `chunks`, which checkpoints
+  have.
+- `kinds`: the runtime half of each kind.
 """

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from tailrace.state.fronts import FrozenColumns
 from tailrace.task.operators.joins.joinkeys import JoinKeys
-from tailrace.task.operators.joins.segments import GONE, MATCHED, UNWRITTEN, JoinSegment, Side
+from tailrace.task.operators.joins.segments import GONE, MATCHED, UNWRITTEN, KeptSegment, Side
 
 Array = np.ndarray[Any, Any]
 CHUNK = 1 << 16
@@ -89,7 +89,7 @@ class ChunkFront:
 
     # Records of the operator.
 
-    def mark(self, port: int, segment: JoinSegment, rows: Array, mark: int, noted: bool) -> None:
+    def mark(self, port: int, segment: KeptSegment, rows: Array, mark: int, noted: bool) -> None:
         """Marks records of a segment. Checkpoints have the marks if they are `noted`."""
         records = segment.records
         records.marks[rows] |= mark

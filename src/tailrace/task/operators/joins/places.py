@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
-from tailrace.task.operators.joins.segments import JoinSegment
+from tailrace.task.operators.joins.segments import KeptSegment
 
 Array = np.ndarray[Any, Any]
 
@@ -19,14 +19,14 @@ class KeptPlaces:
 
     __slots__ = ("parts", "rows", "segments")
 
-    def __init__(self, segments: list[JoinSegment], parts: Array, rows: Array) -> None:
+    def __init__(self, segments: list[KeptSegment], parts: Array, rows: Array) -> None:
         self.segments, self.parts, self.rows = segments, parts, rows
 
     def some(self, which: Any) -> KeptPlaces:
         """Some of them, by an index of numpy."""
         return KeptPlaces(self.segments, self.parts[which], self.rows[which])
 
-    def by_segment(self) -> Iterator[tuple[JoinSegment, Array, Array]]:
+    def by_segment(self) -> Iterator[tuple[KeptSegment, Array, Array]]:
         """Each segment with the places of its records here and there."""
         if (self.parts == self.parts[0]).all():
             yield self.segments[int(self.parts[0])], np.arange(len(self.parts)), self.rows
@@ -47,17 +47,22 @@ class KeptPlaces:
 
     def times(self) -> Array:
         """The times of the records."""
-        times = np.empty(len(self.parts), np.int64)
-        for one, here, rows in self.by_segment():
-            times[here] = one.records.times[rows]
-        return times
+        return self._each("times")
 
     def seqs(self) -> Array:
         """The numbers of the records."""
-        seqs = np.empty(len(self.parts), np.int64)
+        return self._each("seqs")
+
+    def hashes(self) -> Array:
+        """The hashes of the keys of the records."""
+        return self._each("hashes")
+
+    def _each(self, name: str) -> Array:
+        first: Array = getattr(self.segments[int(self.parts[0])].records, name)
+        found = np.empty(len(self.parts), first.dtype)
         for one, here, rows in self.by_segment():
-            seqs[here] = one.records.seqs[rows]
-        return seqs
+            found[here] = getattr(one.records, name)[rows]
+        return found
 
 
 def shift(times: Array, by: int) -> Array:

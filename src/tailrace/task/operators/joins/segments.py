@@ -1,4 +1,4 @@
-"""Records that a join in columns keeps of one input: segments of columns, each with an index by key and time.
+"""Records that a join in columns keeps of one input: segments of columns, most with an index by key and time.
 
 A batch becomes a segment. Small neighbours are merged, so that there are few. Nothing that is emitted depends on how records
 are spread over segments: each record has a number, by which results are put in order.
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tailrace.elements.timestamps import MAX_TIME
+from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
 
 Array = np.ndarray[Any, Any]
 MATCHED, GONE = 1, 2
@@ -64,59 +64,38 @@ class JoinRecords:
         return cls(pa.concat_batches([one.data, other.data]), *arrays)
 
 
-class JoinSegment:
-    """Some records of one input, with an index.
+class KeptSegment:
+    """Some records of one input, in the order of their numbers."""
 
-    Invariant T25: `words` are in order. A word is the first bits of the hash of a record's key, then its time behind `base`
-    in `bits` bits. `rows` has the place of its record.
-    """
+    __slots__ = ("_by_time", "_in_order", "alive", "base", "last", "passed", "reached", "records", "waiting")
 
-    __slots__ = (
-        "_by_time", "_in_order", "alive", "base", "bits", "last", "passed", "records", "rows", "waiting", "words",
-    )  # fmt: skip
-
-    def __init__(self, records: JoinRecords, index: Index | None = None) -> None:
-        """Records whose times an index takes, with the index if it is known."""
-        index = index or index_of(records)
-        assert index is not None
+    def __init__(self, records: JoinRecords, reached: int = MIN_TIME) -> None:
+        """`reached`: the time up to which records have passed."""
         self.records = records
-        self.base, self.bits, self.words, self.rows = index
-        self.last = int(records.times.max())
+        self.base, self.last = int(records.times.min()), int(records.times.max())
         self.alive = int(np.count_nonzero(records.marks & GONE == 0))
-        """Number of records that are kept, and have a time at which a partner may come."""
+        """Number of records that are kept, and do not wait to come out."""
         self.passed = 0
-        """Number of records, in the order of time, that can have no more partners."""
+        """Number of records, in the order of time, that event time has passed."""
+        self.reached = MIN_TIME
         self.waiting = 0
         """Number of records among them that have still to come out."""
         self._by_time: Array | None = None
-        self._in_order = self.words
+        self._in_order: Array = _NONE
+        self.pass_by(reached)
 
     def __len__(self) -> int:
         return len(self.records)
 
-    def find(self, hashes: Array, low: Array, high: Array) -> tuple[Array, Array]:
-        """Possible partners of records of the other input: the place of each record and the place here of one whose key has
-        an equal hash, and whose time is from `low` to `high`. It is fast if the records come in the order of their
-        hashes."""
-        if self.last < low.min() or self.base > high.max():
-            return _NONE, _NONE
-        top = min(self.base + (1 << self.bits) - 1, MAX_TIME)
-        head = _heads(hashes, self.bits)
-        first = np.searchsorted(self.words, head + (np.clip(low, self.base, top) - self.base))
-        until = head + (np.clip(high, self.base - 1, top - 1) - self.base)
-        which, at = _expand(self.words, first, until)
-        rows = self.rows[at]
-        same = self.records.hashes[rows] == hashes[which]
-        return (which, rows) if same.all() else (which[same], rows[same])
-
     def next_time(self) -> int | None:
-        """The least time of the records that may have partners; None if there are none."""
+        """The least time of the records that event time has not passed; None if there are none."""
         if not self.passed:
             return self.base
         return int(self._in_order[self.passed]) if self.passed < len(self) else None
 
     def pass_by(self, time: int) -> Array:
-        """Counts the records up to a time as such that can have no more partners; returns their places."""
+        """Counts the records up to a time as passed; returns the places of those that were not."""
+        self.reached = max(self.reached, time)
         if self.base > time or self.passed == len(self):
             return _NONE
         if self._by_time is None:
@@ -135,33 +114,139 @@ class JoinSegment:
         """True if nothing is left of it."""
         return not self.alive and not self.waiting
 
-    def shrink(self) -> JoinSegment | None:
+    def shrink(self) -> KeptSegment | None:
         """A segment of what is kept, where no record waits to come out; None if nothing is."""
         if not self.alive:
             return None
         if self.alive == len(self):
             return self
-        there = self.records.marks & GONE == 0
+        return self._some(self.records.marks & GONE == 0)
+
+    def _some(self, there: Array) -> KeptSegment:
+        """A segment of the records of a mask."""
+        return type(self)(self.records.some(np.flatnonzero(there)), self.reached)
+
+    def takes(self, other: KeptSegment) -> bool:
+        """True if the records of both can be in one segment."""
+        return True
+
+    def merge(self, other: KeptSegment) -> KeptSegment | None:
+        """What is kept of both segments as one; None if nothing is."""
+        first, second = self.shrink(), other.shrink()
+        return first or second if first is None or second is None else first._with(second)
+
+    def _with(self, other: Any) -> KeptSegment:
+        """A segment of all records of both."""
+        return type(self)(JoinRecords.together(self.records, other.records), max(self.reached, other.reached))
+
+
+class JoinSegment(KeptSegment):
+    """A segment with an index by key and time.
+
+    Invariant T25: `words` are in order. A word is the first bits of the hash of a record's key, then its time behind `base`
+    in `bits` bits. `rows` has the place of its record.
+    """
+
+    __slots__ = ("bits", "rows", "words")
+
+    def __init__(self, records: JoinRecords, index: Index | None = None) -> None:
+        """Records whose times an index takes, with the index if it is known."""
+        super().__init__(records)
+        index = index or index_of(records)
+        assert index is not None
+        self.base, self.bits, self.words, self.rows = index
+
+    def find(self, hashes: Array, low: Array, high: Array) -> tuple[Array, Array]:
+        """Possible partners of records of the other input: the place of each record and the place here of one whose key has
+        an equal hash, and whose time is from `low` to `high`. It is fast if the records come in the order of their
+        hashes."""
+        if self.last < low.min() or self.base > high.max():
+            return _NONE, _NONE
+        top = min(self.base + (1 << self.bits) - 1, MAX_TIME)
+        head = _heads(hashes, self.bits)
+        first = np.searchsorted(self.words, head + (np.clip(low, self.base, top) - self.base))
+        until = head + (np.clip(high, self.base - 1, top - 1) - self.base)
+        which, at = _expand(self.words, first, until)
+        rows = self.rows[at]
+        same = self.records.hashes[rows] == hashes[which]
+        return (which, rows) if same.all() else (which[same], rows[same])
+
+    def _some(self, there: Array) -> JoinSegment:
         records = self.records.some(np.flatnonzero(there))
         base, chosen = int(records.times.min()), there[self.rows]
         places = np.cumsum(there) - 1
         words = self.words[chosen] - (base - self.base)
         return JoinSegment(records, (base, self.bits, words, places[self.rows[chosen]]))
 
-    def merge(self, other: JoinSegment) -> JoinSegment | None:
-        """What is kept of both segments as one; None if nothing is."""
-        first, second = self.shrink(), other.shrink()
-        if first is None or second is None:
-            return first or second
-        base, last = min(first.base, second.base), max(first.last, second.last)
+    def takes(self, other: KeptSegment) -> bool:
+        return max(self.last, other.last) - min(self.base, other.base) < (1 << _TIME_BITS[-1]) - 1
+
+    def _with(self, other: JoinSegment) -> JoinSegment:
+        base, last = min(self.base, other.base), max(self.last, other.last)
         bits = _time_bits(last - base)
-        records = JoinRecords.together(first.records, second.records)
-        if not first.bits == second.bits == bits:
+        records = JoinRecords.together(self.records, other.records)
+        if not self.bits == other.bits == bits:
             return JoinSegment(records)
-        words = np.concatenate([first.words + (first.base - base), second.words + (second.base - base)])
+        words = np.concatenate([self.words + (self.base - base), other.words + (other.base - base)])
         order = np.argsort(words, kind="stable")  # fast, as these are two runs
-        rows = np.concatenate([first.rows, second.rows + len(first)])
+        rows = np.concatenate([self.rows, other.rows + len(self)])
         return JoinSegment(records, (base, bits, words[order], rows[order]))
+
+
+class VersionSegment(KeptSegment):
+    """A segment with an index by key, then by time, then by the order in which records came.
+
+    Invariant T28: `hashes` are in order, and of one hash `times`, and of one time `seqs`. `rows` has the places of the
+    records.
+    """
+
+    __slots__ = ("_expired", "_hashes", "_rows", "_seqs", "_times")
+
+    def __init__(self, records: JoinRecords, reached: int = MIN_TIME) -> None:
+        super().__init__(records, reached)
+        self._rows: Array | None = None
+        self._expired = 0
+        """Number of records, in the order of time, that do not count any more."""
+
+    def expire(self, time: int) -> Array:
+        """Counts the records up to a time, which event time has passed, as too old; returns the places of those that were
+        not."""
+        if self._by_time is None or self.base > time or self._expired == len(self):
+            return _NONE
+        begin, self._expired = self._expired, int(np.searchsorted(self._in_order, time, "right"))
+        return self._by_time[begin : self._expired]
+
+    def index(self) -> tuple[Array, Array, Array, Array]:
+        """The index: hashes, times, numbers, places."""
+        if self._rows is None:
+            records = self.records
+            order: Array = np.argsort(records.times, kind="stable")  # the records are in the order of their numbers
+            rough = np.argsort((records.hashes[order] >> np.uint64(48)).astype(np.uint16), kind="stable")  # by radix
+            order = order[rough]
+            self._rows = order = order[np.argsort(records.hashes[order], kind="stable")]
+            self._hashes, self._times, self._seqs = (
+                array[order] for array in (records.hashes, records.times, records.seqs)
+            )
+        return self._hashes, self._times, self._seqs, self._rows
+
+    def newest(self, hashes: Array, times: Array, seqs: Array) -> Array:
+        """For each (hash, time, number) the place of the newest record with this hash that is before the time, or of this
+        time with a smaller number; -1 if there is none. It is fast if the hashes are in order."""
+        known, at_times, at_seqs, rows = self.index()
+        begin = np.searchsorted(known, hashes, "left")
+        low, high = begin.copy(), np.searchsorted(known, hashes, "right")
+        open_ = np.flatnonzero(low < high)
+        while len(open_):  # binary searches, all at once
+            middle = (low[open_] + high[open_]) >> 1
+            time, limit = at_times[middle], times[open_]
+            before = (time < limit) | ((time == limit) & (at_seqs[middle] < seqs[open_]))
+            low[open_] = np.where(before, middle + 1, low[open_])
+            high[open_] = np.where(before, high[open_], middle)
+            open_ = open_[low[open_] < high[open_]]
+        found = np.full(len(hashes), -1, np.int64)
+        there = np.flatnonzero(low > begin)
+        found[there] = rows[low[there] - 1]
+        return found
 
 
 def index_of(records: JoinRecords) -> Index | None:
@@ -202,8 +287,8 @@ def _expand(words: Array, first: Array, until: Array) -> tuple[Array, Array]:
     return np.repeat(which, counts), places
 
 
-def segments_of(records: JoinRecords, index: Index | None) -> list[JoinSegment]:
-    """Records as segments: one with their index, or, where there is none, several."""
+def segments_of(records: JoinRecords, index: Index | None) -> list[KeptSegment]:
+    """Records as segments with an index by key and time: one with their index, or, where there is none, several."""
     if index is not None:
         return [JoinSegment(records, index)]
     low, bits = int(records.times.min()), _TIME_BITS[-1]
@@ -215,7 +300,7 @@ class Side:
     """All records that a join keeps of one input."""
 
     def __init__(self) -> None:
-        self.segments: list[JoinSegment] = []
+        self.segments: list[KeptSegment] = []
         self.waiting = 0
         """Number of records that have still to come out."""
 
@@ -224,7 +309,7 @@ class Side:
         """Number of records that are kept."""
         return self.waiting + sum(one.alive for one in self.segments)
 
-    def add(self, segments: Iterable[JoinSegment]) -> None:
+    def add(self, segments: Iterable[KeptSegment]) -> None:
         """Adds segments, and merges the last ones while one is not larger than the next."""
         for one in segments:
             self.segments.append(one)
@@ -235,7 +320,7 @@ class Side:
         one, other = self.segments[-2:]
         if len(one) > len(other) or len(one) + len(other) > LARGEST or one.waiting or other.waiting:
             return False
-        if max(one.last, other.last) - min(one.base, other.base) >= (1 << _TIME_BITS[-1]) - 1:
+        if not one.takes(other):
             return False
         made = one.merge(other)
         self.segments[-2:] = [] if made is None else [made]

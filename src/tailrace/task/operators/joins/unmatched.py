@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tailrace.task.operators.joins.places import KeptPlaces, shift
-from tailrace.task.operators.joins.segments import GONE, JoinSegment
+from tailrace.task.operators.joins.segments import GONE, KeptSegment
 
 Array = np.ndarray[Any, Any]
 
@@ -20,7 +20,7 @@ class Unmatched:
     def __init__(self, spans: tuple[int, int]) -> None:
         self._spans = spans
         """For each input, how far the time of a result is behind that of its record."""
-        self._parts: list[tuple[int, JoinSegment, Array]] = []
+        self._parts: list[tuple[int, KeptSegment, Array]] = []
         """Input, segment, places there."""
         self._order: Array | None = None
         """The order of all records in `_parts`; None if it is not known."""
@@ -38,7 +38,7 @@ class Unmatched:
         self._sort()
         return int(self._times[self._order[self._at]]) if self._order is not None and len(self) else None
 
-    def add(self, port: int, segment: JoinSegment, rows: Array) -> int:
+    def add(self, port: int, segment: KeptSegment, rows: Array) -> int:
         """Adds some records of a segment; returns their number."""
         if self._at:
             parts = [(port, one, rows[one.records.marks[rows] & GONE == 0]) for port, one, rows in self._parts]

@@ -16,7 +16,6 @@ from tailrace.api.functions import as_callable
 from tailrace.elements.batches import Batch, Columns, Rows, Times
 from tailrace.elements.columns.schemas import OneSchema
 from tailrace.elements.convert import made_rows
-from tailrace.elements.timestamps import LAST_TIME, MIN_TIME
 from tailrace.errors import IncompatibleState, short_repr
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import SessionWindow, Window, key_columns
@@ -27,6 +26,7 @@ from tailrace.task.operators.arrow import GroupedBatch, result_arrays
 from tailrace.task.operators.columns import fit
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.ordering.late import Floors, least_time
+from tailrace.task.operators.windows.windowtimes import check_room
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 Fired = tuple[Any, int, int, Any]
@@ -98,12 +98,10 @@ class WindowedTask(StatefulTask):
 
     def check_range(self, room: int, *times: int) -> None:
         """Raises `UserCodeError` for a timestamp so near to the ends of time that its windows would lie beyond them."""
-        for time in times:
-            if not MIN_TIME + room < time < LAST_TIME - room:
-                wrong = OverflowError(
-                    f"a record's timestamp, {time} microseconds since 1970, is too near the end of the range of timestamps"
-                )
-                raise self.user_error(wrong)
+        try:
+            check_room(room, *times)
+        except OverflowError as error:
+            raise self.user_error(error) from error
 
     def is_vectorised(self) -> bool:
         """True if Arrow can aggregate batches in columns."""
