@@ -41,6 +41,15 @@ def test_windows_of_a_watermark_that_is_taken_over(spark: Any, tmp_path: Path) -
     assert sorted(row[3] for row in found) == [60] * 10
 
 
+def test_a_union_of_streams_that_have_watermarks_is_refused(spark: Any, tmp_path: Path) -> None:
+    """Spark's watermark is the one that is behind; the column has the note of the first stream."""
+    add(tmp_path / "in", "a", range(10))
+    df = read(spark, tmp_path / "in").withWatermark("at", "1 second")
+    with pytest.raises(tr.GraphError, match="2 watermarks"):
+        tr.Environment(spark).from_streaming(df.union(df))
+    tr.Environment(spark).from_streaming(df.where("number > 3").withColumnRenamed("at", "b"))
+
+
 def test_every_row_once_though_a_worker_is_killed_and_the_job_starts_again(
     spark: Any, jobs: Jobs, tmp_path: Path
 ) -> None:

@@ -24,8 +24,9 @@ def streaming(*fields: tuple[str, Any, dict[str, Any]]) -> Any:
         [StructField(name, kind, True, notes) for name, kind, notes in fields or [("id", LongType(), {})]]
     )
     return SimpleNamespace(
-        isStreaming=True, writeStream=None, schema=schema, columns=schema.names, mapInArrow=None, sparkSession=None
-    )
+        isStreaming=True, writeStream=None, schema=schema, columns=schema.names, mapInArrow=None, sparkSession=None,
+        _explain_string=lambda extended: "EventTimeWatermark at",
+    )  # fmt: skip
 
 
 def timed(name: str = "at", kind: Any = None, delay: int = 1500) -> tuple[str, Any, dict[str, Any]]:
@@ -82,6 +83,15 @@ def test_the_watermark_of_a_column_is_taken_over() -> None:
 def test_what_cannot_be_read_is_refused_where_it_is_written(df: Any, settings: dict[str, Any], error: str) -> None:
     with pytest.raises(GraphError, match=f"from_streaming: .*{error}"):
         tr.Environment().from_streaming(df, **settings)
+
+
+def test_several_watermarks_of_which_one_column_is_left_are_refused() -> None:
+    """Of a union: Spark goes by the one that is behind, which the column does not tell."""
+    df = streaming(timed())
+    df._explain_string = lambda extended: "Union\n:- EventTimeWatermark at\n+- EventTimeWatermark at"
+    with pytest.raises(GraphError, match=r"has 2 watermarks, .* call withWatermark once, behind the union"):
+        tr.Environment().from_streaming(df)
+    tr.Environment().from_streaming(df, watermark=False)
 
 
 def test_a_streaming_dataframe_is_not_read_without_spark() -> None:

@@ -26,6 +26,8 @@ from tailrace.storage.filesystem import scheme_of
 WHO = "from_streaming"
 DELAY = "spark.watermarkDelayMs"
 """The note that `withWatermark` leaves on its column."""
+_WATERMARK_NODE = "EventTimeWatermark"
+"""What `withWatermark` is called in the plan of a DataFrame."""
 AVAILABLE_NOW = "available-now"
 _AS_SPARK = {"s3": "s3a", "s3n": "s3a", "gcs": "gs"}
 """Schemes under which Spark has a filesystem by another name."""
@@ -162,7 +164,18 @@ def _watermark(df: Any) -> tuple[str | None, float]:
         raise GraphError(
             f"{WHO}: the watermark of the DataFrame is on {field.name!r}, which is {kind} and no timestamp; {remedy}"
         )
+    if (count := _plan_text(df).count(_WATERMARK_NODE)) > 1:
+        raise GraphError(
+            f"{WHO}: the DataFrame has {count} watermarks, as those of a union or a join of streams, and Spark goes by the "
+            f"one that is behind: call withWatermark once, behind the union; or {remedy}"
+        )
     return field.name, float(field.metadata[DELAY]) / 1000.0
+
+
+def _plan_text(df: Any) -> str:
+    """The plan of a DataFrame, of classic Spark or of Connect."""
+    classic = getattr(df, "_jdf", None)
+    return str(classic.queryExecution().analyzed() if classic is not None else df._explain_string(extended=True))
 
 
 def _for_spark(place: str) -> str:
