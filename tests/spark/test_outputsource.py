@@ -289,6 +289,37 @@ def test_an_offset_means_nothing_in_a_copy_that_went_another_way(output: Output,
         latest(output.stream(), at)
 
 
+def old_latest(output: Output) -> dict[str, Any]:
+    """The end of the next batch of Spark 4.0 and 4.1, which does not say where a batch starts."""
+    found: dict[str, Any] = outputsource.UnlimitedReader(output.options(), spark_schema(SCHEMA)).latestOffset()
+    return found
+
+
+def test_a_batch_without_a_known_start_begins_where_the_one_before_ended(output: Output) -> None:
+    output.publish([1], [2])
+    one = old_latest(output)
+    assert old_latest(output) == one and one["number"] == 1
+    output.publish([3], [])
+    assert read(output.stream(), one, old_latest(output)) == [3]
+
+
+def test_a_batch_without_a_known_start_is_not_read_from_another_stream(output: Output, tmp_path: Path) -> None:
+    output.publish([1], [2])
+    shutil.copytree(output.folder, tmp_path / "backup")
+    output.publish([3], [])
+    at = old_latest(output)
+    shutil.rmtree(output.folder)
+    with pytest.raises(CheckpointNotFound, match="there is no stream"):
+        output.stream().partitions(at, old_latest(output))
+    shutil.copytree(tmp_path / "backup", output.folder)
+    with pytest.raises(CheckpointNotFound, match="has come back from a backup"):
+        output.stream().partitions(at, old_latest(output))
+    shutil.rmtree(output.folder)
+    anew = Output(output.folder)
+    with pytest.raises(CheckpointNotFound, match="another one than this query has read from"):
+        output.stream().partitions(at, old_latest(anew))
+
+
 def test_options_find_the_only_stream(output: Output) -> None:
     folder = str(output.folder)
     for given in ({"path": folder}, {"path": f"{folder}/counting"}, {"path": folder, "JOB": "counting"}):

@@ -277,7 +277,7 @@ class StreamReader(OutputReader, DataSourceStreamReader):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The segments between two places."""
         first, last = Offset(**start), Offset(**end)
-        if first.number >= last.number:
+        if first == last:
             return []
         first = self._check(first, last.number)
         self._check(last, last.number)
@@ -331,6 +331,16 @@ class StreamReader(OutputReader, DataSourceStreamReader):
             return None
 
 
+class UnlimitedReader(StreamReader):
+    """The reader of Spark 4.0 and 4.1, which does not say where a batch starts."""
+
+    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override, unused-ignore]
+        """The end of the next batch."""
+        return self.reportLatestOffset() or Offset().to_dict()
+
+
+_READER: type[StreamReader] = UnlimitedReader
+
 if LIMITS:
 
     class LimitedReader(StreamReader, SupportsTriggerAvailableNow):
@@ -353,17 +363,7 @@ if LIMITS:
             """Sets the end of the query to what is there."""
             self._target = self.log.newest() if self.log.exists() else 0
 
-    _READER: type[StreamReader] = LimitedReader
-else:
-
-    class UnlimitedReader(StreamReader):
-        """The reader of Spark 4.0 and 4.1, which does not say where a batch starts."""
-
-        def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]
-            """The end of the next batch."""
-            return self.latest(Offset()).to_dict()
-
-    _READER = UnlimitedReader
+    _READER = LimitedReader
 
 
 class OutputSource(DataSource):
