@@ -244,7 +244,8 @@ class Store:
                 raise Fenced(f"{self._claims.taken_over(newer)}: {min(missing)} is gone")
             raise CheckpointsRemoved(
                 f"state files in {self.url} were removed while job {self.job!r} ran: the next checkpoint needs "
-                f"{list_text(sorted(missing))}. Has somebody cleaned up by hand, or a rule that deletes old files?"
+                f"{list_text(sorted(missing))}. Has somebody cleaned up by hand, or a rule that deletes old files? Or is "
+                f"it a path that each machine has for itself? It must be one that all workers reach"
             )
 
     def _check_nobody_newer(self, incarnation: int, number: int, taken: list[str]) -> None:

@@ -67,6 +67,19 @@ def test_a_job_writes_a_version_for_each_checkpoint(tmp_path: Path) -> None:
     assert hidden == [] and len(listed) >= 3
 
 
+@pytest.mark.parametrize("there", [True, False])
+def test_a_table_that_only_the_program_sees_is_not_made_a_second_time(tmp_path: Path, there: bool) -> None:
+    """As on a cluster whose machines have a path each for itself: the rows would be in a table that nobody looks at."""
+    if there:
+        write_deltalake(tmp_path / "t", pa.table({"n": [0], "day": pa.array([None], pa.date32())}))
+    sink = tr.sinks.Delta(str(tmp_path / "t"), SCHEMA)
+    sink.check()
+    (tmp_path / "t").rename(tmp_path / "of the program")
+    made = pickle.loads(pickle.dumps(sink))
+    with pytest.raises(ConfigError, match=r"does\s+not see it on .* each machine has for itself"):
+        made.publish([prepared(made, [1, 2])])
+
+
 def test_values_of_all_types_are_read_back_by_deltalake_and_duckdb(tmp_path: Path) -> None:
     moment = dt.datetime(2024, 2, 29, 12, 0, 0, 123456, dt.UTC)
     record = {

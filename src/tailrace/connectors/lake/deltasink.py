@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
@@ -85,6 +86,8 @@ class Delta(LakeSink):
         self._at = DeltaPlace(self.base, storage_options, who)
         self._facts: DeltaFacts | None = None
         self._looked = False
+        self._there = False
+        """True if there was a table when the job started."""
         client()
 
     def __repr__(self) -> str:
@@ -135,8 +138,9 @@ class Delta(LakeSink):
             if table is not None and facts is not None:
                 self._check_table(table, facts)
             elif self.declared is not None:
-                self._at.create(self.declared, self.partition_by)
+                table = self._at.create(self.declared, self.partition_by)
                 self._looked = False
+            self._there = table is not None
 
     def _check_table(self, table: Any, facts: DeltaFacts) -> None:
         """Raises `ConfigError` for a table that the sink cannot write into."""
@@ -196,6 +200,12 @@ class Delta(LakeSink):
             table.update_incremental()
         else:
             table = self._at.table()
+            if table is None and self._there and self.lost_output == "fail":
+                raise ConfigError(
+                    f"sinks.Delta: {self.base}: the table was there when the job started, and the worker that commits does "
+                    f"not see it on {socket.gethostname()}: somebody has removed it, or the path is one that each machine "
+                    f"has for itself; give a path or URL that all of them reach"
+                )
             if table is None:
                 table = self._at.create(_common_schema(outputs), self.partition_by)
             self._table_open = table

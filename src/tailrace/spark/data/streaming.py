@@ -14,7 +14,7 @@ from tailrace.connectors.hidden import SinkFolder
 from tailrace.connectors.segments.folder import SegmentFolder, publish_segments, segment_token
 from tailrace.connectors.segments.log import SegmentLog
 from tailrace.connectors.segments.readers import Readers
-from tailrace.connectors.travelling import folder_of
+from tailrace.connectors.travelling import check_sign, folder_of
 from tailrace.errors import ConfigError, GraphError
 from tailrace.spark.data import outputsource
 from tailrace.spark.data.dataframes import ResultWriter
@@ -55,6 +55,8 @@ class Streaming(FileSink):
         if schema is not None:
             self.schema = spark_columns(check_declared(arrow_schema(schema), _WHO), _WHO)
         self.spark: Any = None
+        self.shared = False
+        """True for a path that workers must see as well."""
         self.case_sensitive = False
         self._options: Mapping[str, Any] | None = None
         self._read: dict[str, str] = {}
@@ -72,7 +74,9 @@ class Streaming(FileSink):
         the stream, where they follow from the dataflow. Raises `ConfigError` for a job without checkpoints, and for a
         stream that has other columns."""
         place, job = places.stream(uid)
-        self.spark, self.path, self._options = spark, place.folder().url, place.options
+        self.spark, self.path, self._options, self.shared = spark, place.folder().url, place.options, place.shared
+        if place.shared:
+            place.make()
         self.case_sensitive = str(spark.conf.get("spark.sql.caseSensitive")).lower() == "true"
         schema = self.schema
         if schema is None and (found := expected()) is not None:
@@ -85,6 +89,8 @@ class Streaming(FileSink):
         self._read = outputsource.options_for(self.path.rpartition("/streams/")[0], uid, place.options)
 
     def writer(self, ctx: SinkContext) -> SinkWriter:
+        if self.shared:
+            check_sign(self._bound_path())
         return _SegmentWriter(self._folder(self._bound_path()), ctx, self.schema, self.case_sensitive)
 
     def _make_visible(self, prepared: Sequence[bytes]) -> None:
