@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.types import LongType, StringType
+from pyiceberg.types import LongType, NestedField, StringType, StructType, UUIDType
 
 import tailrace as tr
 from tailrace.connectors.lake.icebergsource import IcebergRows
@@ -160,6 +160,18 @@ def test_columns_are_found_by_their_ids(place: dict[str, str], table: Any) -> No
     assert values_of(source, source.enumerator(1), "n") == [None]
 
 
+def test_a_column_that_was_dropped_before_does_not_come_back_under_its_name(place: dict[str, str], table: Any) -> None:
+    append(table, 1)
+    with table.update_schema() as update:
+        update.delete_column("part")
+    source = source_of(place)
+    assert (source.schema.names, values_of(source, source.enumerator(1))) == (["n"], [1])
+    with table.update_schema() as update:
+        update.add_column("part", StringType())
+    source = source_of(place)
+    assert values_of(source, source.enumerator(1), "part") == [None]
+
+
 def test_other_columns_are_an_error_unless_columns_are_named(place: dict[str, str], table: Any) -> None:
     append(table, 1)
     source, chosen = source_of(place, follow=True), source_of(place, follow=True, columns=["n"])
@@ -249,6 +261,7 @@ def test_a_reader_goes_on_within_a_file(place: dict[str, str], table: Any) -> No
     ("options", "error", "words"),
     [
         ({"columns": ["x"]}, ConfigError, "columns has 'x'"),
+        ({"columns": ["n", "n"]}, ConfigError, "has a column twice"),
         ({"starting_version": "newest"}, ConfigError, "starting_version"),
         ({"form": "table"}, GraphError, "form must be"),
         ({"table": "shop.none"}, ConfigError, "there is no such table"),
@@ -262,6 +275,32 @@ def test_what_does_not_fit_is_refused_where_it_is_written(
 ) -> None:
     with pytest.raises(error, match=words):
         tr.Environment(parallelism=1).from_table(**{"table": "shop.sales", "catalog": place, **options})
+
+
+def test_a_column_of_a_type_that_is_not_read_may_be_left_out(place: dict[str, str], table: Any) -> None:
+    append(table, 1)
+    with table.update_schema() as update:
+        update.add_column("id", UUIDType())
+    with pytest.raises(
+        ConfigError, match=r"column 'id' is uuid, a type that \(columns= leaves it out\) the source does not"
+    ):
+        source_of(place)
+    source = source_of(place, columns=["n"])
+    assert values_of(source, source.enumerator(1)) == [1]
+
+
+def test_a_field_in_a_column_that_has_another_name_is_refused(place: dict[str, str], table: Any) -> None:
+    with table.update_schema() as update:
+        update.add_column("at", StructType(NestedField(7, "x", LongType(), required=False)))
+    schema = pa.schema([*SCHEMA, ("at", pa.struct([("x", pa.int64())]))])
+    table.append(pa.table({"n": [1], "part": [""], "at": [{"x": 5}]}, schema))
+    source = source_of(place, form="rows", columns=["at"])
+    assert values_of(source, source.enumerator(1), "at") == [{"x": 5}]
+    with table.update_schema() as update:
+        update.rename_column("at.x", "y")
+    source = source_of(place)
+    with pytest.raises(ConfigError, match="has other fields in column 'at' than the table today"):
+        values_of(source, source.enumerator(1))
 
 
 def test_a_snapshot_that_is_not_there_is_no_start(place: dict[str, str], table: Any) -> None:

@@ -16,15 +16,16 @@ from tailrace.api.connectors import Enumerator, Reader, Source
 from tailrace.connectors.files.newfiles import check_poll
 from tailrace.connectors.files.parquetfiles import Batches
 from tailrace.connectors.hidden import protocol_of
-from tailrace.connectors.lake.icebergtable import IcebergPlace, facts_of
+from tailrace.connectors.lake.icebergtable import IcebergPlace, data_folder
+from tailrace.connectors.lake.types import ICEBERG, table_schema
 from tailrace.connectors.lake.versions import (
     NewVersions,
     TableFile,
     TableLog,
     TableRows,
     VersionPosition,
+    check_columns,
     check_start,
-    chosen_columns,
 )
 from tailrace.elements.batches import Form
 from tailrace.errors import ConfigError
@@ -163,7 +164,8 @@ class IcebergLog(TableLog):
                 what = f"is called {now[number]!r}" if number in now else "is not there"
                 raise ConfigError(f"{self.at}: column {name!r} {what} any more: {self._instead(number in now)}")
         written = table.schemas().get(snapshot.schema_id, table.schema())
-        new = [field.name for field in written.fields if field.field_id not in self.ids.values()]
+        own = self.ids.values()
+        new = [field.name for field in written.fields if field.field_id in now and field.field_id not in own]
         if new and not self.chosen:
             raise ConfigError(
                 f"{self.at}: snapshot {snapshot.snapshot_id} has the new column {new[0]!r}: {self._instead(True)}"
@@ -212,18 +214,31 @@ class IcebergRows(Source):
             found = self.at.table()
             if found is None:
                 raise ConfigError(f"{self.at}: there is no such table")
-            facts = facts_of(found, self.at)
-            if facts.version > 2:
-                raise refusal(self.at, f"the table has version {facts.version} of the format, which")
+            if found.format_version > 2:
+                raise refusal(self.at, f"the table has version {found.format_version} of the format, which")
             ids = column_ids(found.schema())
-        self.schema = chosen_columns(facts.schema, columns, who)
+            self.schema = self._schema_of(found.schema(), columns)
         self.columns = tuple(self.schema.names)
         self.ids = {
             path: number for path, number in ids.items() if any(_is_inside(path, one) for one in self.schema.names)
         }
         """The ids of the columns that are read, and of the fields in them, by their paths."""
-        self._local = protocol_of(facts.files) is None
+        self._local = protocol_of(data_folder(found)) is None
         self._chosen = columns is not None
+
+    def _schema_of(self, schema: Any, columns: Sequence[str] | None) -> pa.Schema:
+        """The columns that are read. Raises `ConfigError` for one of a type that is not read."""
+        found = []
+        for name in check_columns([field.name for field in schema.fields], columns, "from_table"):
+            field = schema.find_field(name)
+            try:
+                made = table_schema(type(schema)(field).as_arrow(), ICEBERG, str(self.at)).field(0)
+            except ConfigError:
+                raise refusal(
+                    self.at, f"column {name!r} is {field.field_type}, a type that (columns= leaves it out)"
+                ) from None
+            found.append(made.with_nullable(True).remove_metadata())
+        return pa.schema(found)
 
     @property
     def position_format(self) -> str:

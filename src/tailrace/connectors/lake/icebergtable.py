@@ -114,9 +114,13 @@ def facts_of(table: Any, at: IcebergPlace) -> IcebergFacts:
     kinds = {field.name: str(field.transform) for field in table.spec().fields}
     identity = tuple(same[name] for name, kind in kinds.items() if kind == "identity")
     others = tuple(f"{kind}({same[name]})" for name, kind in kinds.items() if kind not in ("identity", "void"))
-    folder = table.properties.get("write.data.path", f"{table.location()}/data")
     columns = table_schema(schema.as_arrow(), ICEBERG, str(at))
-    return IcebergFacts(columns, identity, others, table.format_version, normal(folder))
+    return IcebergFacts(columns, identity, others, table.format_version, data_folder(table))
+
+
+def data_folder(table: Any) -> str:
+    """The folder of new files of a table, a path or URL."""
+    return normal(table.properties.get("write.data.path", f"{table.location()}/data"))
 
 
 def check_features(facts: IcebergFacts, at: IcebergPlace) -> None:

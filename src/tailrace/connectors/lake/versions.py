@@ -191,8 +191,17 @@ def check_start(given: Any, who: str) -> int | str | None:
 
 def chosen_columns(schema: pa.Schema, columns: Sequence[str] | None, who: str) -> pa.Schema:
     """The columns that a user has chosen, or all, each of which may be null. Raises `ConfigError` for an unknown one."""
-    names = schema.names if columns is None else list(columns)
-    unknown = [name for name in names if name not in schema.names]
-    if unknown:
-        raise ConfigError(f"{who}: columns has {unknown[0]!r}, and the table has {', '.join(schema.names)}")
+    names = check_columns(schema.names, columns, who)
     return pa.schema([schema.field(name).with_nullable(True) for name in names])
+
+
+def check_columns(there: Sequence[str], columns: Sequence[str] | None, who: str) -> list[str]:
+    """The names of the columns that a user has chosen of those that are there, or all. Raises `ConfigError` for an unknown
+    one, and for one that is chosen twice."""
+    names = list(there if columns is None else columns)
+    unknown = [name for name in names if name not in there]
+    if unknown:
+        raise ConfigError(f"{who}: columns has {unknown[0]!r}, and the table has {', '.join(there)}")
+    if len(set(names)) < len(names):
+        raise ConfigError(f"{who}: columns has a column twice: {', '.join(names)}")
+    return names
