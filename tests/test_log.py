@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
 import logging
 import re
 import sys
 
 import pytest
 
-from tailrace.log import PACED, PAUSE, LastResort, Sparing, log
+from tailrace.log import PAUSE, JsonLines, KeepingHandler, LastResort, Sparing, fields, log
 
 
 def told(sparing: Sparing, text: str, *args: object, level: int = logging.WARNING) -> str | None:
@@ -49,7 +50,7 @@ def test_a_warning_with_pauses_of_its_own_is_reported() -> None:
     sparing = Sparing(lambda: 5.0)
     for _ in range(3):
         record = logging.LogRecord("tailrace", logging.WARNING, __file__, 1, "job %r: hangs", ("a",), None)
-        record.__dict__.update(PACED)
+        record.__dict__.update(fields(paced=True))
         assert sparing.filter(record)
 
 
@@ -76,7 +77,7 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
 def test_a_warning_has_time_and_level_where_the_program_has_said_nothing_of_logs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert [type(one) for one in log.handlers] == [LastResort]
+    assert [type(one) for one in log.handlers if not isinstance(one, KeepingHandler)] == [LastResort]
     stream = bare(monkeypatch)
     log.warning("job %r restarts", "x")
     log.info("nothing of this")
@@ -90,3 +91,37 @@ def test_handlers_of_the_program_take_the_place_of_ours(monkeypatch: pytest.Monk
     logging.getLogger(name).addHandler(logging.StreamHandler(own))
     log.warning("once")
     assert (own.getvalue(), stream.getvalue()) == ("once\n", "")
+
+
+def test_a_handler_that_only_keeps_records_takes_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Kept(KeepingHandler):
+        def emit(self, record: logging.LogRecord) -> None:
+            kept.append(record)
+
+    kept: list[logging.LogRecord] = []
+    stream = bare(monkeypatch)
+    log.addHandler(Kept())
+    log.warning("once")
+    assert stream.getvalue().endswith("WARNING tailrace: once\n") and len(kept) == 1
+
+
+def test_lines_of_json_have_the_fields_that_are_known_and_no_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = bare(monkeypatch)
+    [handler] = log.handlers
+    assert isinstance(handler, LastResort)
+    handler.write_json(True)
+    known = fields(job="visits", run="ab12", slot=3, uid="counts", attempt=0)
+    log.warning("job %r: %s\nin two lines", "visits", "redis://me:secret@host", extra=known)
+    log.warning("of no job")
+    try:
+        raise ValueError("naïve")
+    except ValueError:
+        log.exception("it raised")
+    first, second, third = map(json.loads, stream.getvalue().splitlines())
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", first.pop("time"))
+    text = "job 'visits': redis://me:***@host\nin two lines"
+    assert first == {"level": "WARNING", "logger": "tailrace", "message": text, **known}
+    assert set(second) == {"time", "level", "logger", "message"}
+    assert "ValueError: naïve" in third["exception"] and third["level"] == "ERROR"
+    record = logging.LogRecord("mine", logging.INFO, __file__, 1, "of %s", ("mine",), None)
+    assert json.loads(JsonLines().format(record))["message"] == "of mine", "for handlers of users as well"

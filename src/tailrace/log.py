@@ -1,18 +1,31 @@
-"""The log of Tailrace. A warning that repeats is logged once in a while, not a thousand times."""
+"""The log of Tailrace. A warning that repeats is logged once in a while, not a thousand times. Records have the fields of
+`FIELDS`, as far as they are known: handlers of users find them as attributes, and `JsonLines` writes them."""
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
 
 from tailrace.passwords import hide_passwords
 
 PAUSE = 60.0
 """Seconds between two warnings of a kind."""
-PACED = {"paced": True}
-"""`extra` of a warning whose caller paces it: `Sparing` always lets it through."""
+FIELDS = ("job", "run", "attempt", "slot", "uid")
+"""The fields of a record: the name and the id of the job, the number of its restarts, the number of the worker, and the uid
+of the operator."""
+
+
+def fields(*, paced: bool = False, **known: Any) -> dict[str, Any]:
+    """`extra` of a record with these of the `FIELDS`. `paced`: the caller paces it, and `Sparing` always lets it
+    through."""
+    return {name: value for name, value in known.items() if value is not None} | ({"paced": True} if paced else {})
+
+
 _MOST = 1_000
 """Maximum number of kinds that `Sparing` remembers."""
 
@@ -59,6 +72,26 @@ class Sparing(logging.Filter):
         self._kinds.clear()
 
 
+class KeepingHandler(logging.Handler):
+    """A handler that keeps records and shows none: `LastResort` goes on beside it."""
+
+
+class JsonLines(logging.Formatter):
+    """Formatter that writes a record as a line of JSON: its time, level, logger and message, the `FIELDS` that it has, and
+    its traceback."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        made = {"time": at.replace("+00:00", "Z"), "level": record.levelname, "logger": record.name}
+        made |= {"message": hide_passwords(record.getMessage())}
+        made |= {name: value for name in FIELDS if (value := getattr(record, name, None)) is not None}
+        if record.exc_info and not record.exc_text:
+            record.exc_text = self.formatException(record.exc_info)
+        if record.exc_text:
+            made["exception"] = hide_passwords(record.exc_text)
+        return json.dumps(made, ensure_ascii=False, default=str)
+
+
 class LastResort(logging.StreamHandler):  # type: ignore[type-arg]
     """Handler that writes to standard error if there is no other one. Unlike Python's own `lastResort` it writes time and
     level. Handlers of the program, on the root or on the logger `tailrace`, now or later, take its place."""
@@ -66,10 +99,16 @@ class LastResort(logging.StreamHandler):  # type: ignore[type-arg]
     def __init__(self) -> None:
         super().__init__()
         self.setLevel(logging.WARNING)
-        self.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+        self.write_json(False)
+
+    def write_json(self, json_lines: bool) -> None:
+        """Chooses lines of JSON, or of text."""
+        text = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+        self.setFormatter(JsonLines() if json_lines else text)
 
     def emit(self, record: logging.LogRecord) -> None:
-        if not logging.getLogger().handlers and log.handlers == [self]:
+        others = [one for one in log.handlers if one is not self and not isinstance(one, KeepingHandler)]
+        if not logging.getLogger().handlers and not others:
             self.stream = sys.stderr  # the one of now: the program may have replaced it
             super().emit(record)
 
@@ -77,4 +116,5 @@ class LastResort(logging.StreamHandler):  # type: ignore[type-arg]
 log = logging.getLogger("tailrace")
 sparing = Sparing()
 log.addFilter(sparing)
-log.addHandler(LastResort())
+last_resort = LastResort()
+log.addHandler(last_resort)

@@ -144,6 +144,8 @@ _PROCESS = (
         "the names, with commas between them, under which a proxy shows [the page](page.md#behind-a-proxy)"),
     Parameter("ui_read_only", "bool", False, "", "TAILRACE_UI_READ_ONLY", "",
         "[the page](page.md) changes nothing"),
+    Parameter("log_format", "text", "text", "", "TAILRACE_LOG_FORMAT", "",
+        "`text` or `json`: [the log](#the-log) of a program that has no handlers of its own", ("text", "json")),
     Parameter("control_dir", "path", None, "", "TAILRACE_CONTROL_DIR", "",
         "the absolute path of the only folder in which sockets for "
         "[commands from another terminal](#from-another-terminal) are made and looked for"),

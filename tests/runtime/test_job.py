@@ -31,6 +31,7 @@ from tailrace.runtime.driver import coordinator as coordinator_module
 from tailrace.runtime.driver.control import jobs, query
 from tailrace.runtime.driver.coordinator import JobRunner
 from tailrace.runtime.driver.monitor import ProgramMonitor
+from tailrace.runtime.driver.requests import InspectWorkers
 from tailrace.runtime.job import Job
 from tailrace.runtime.network import link, tls
 from tailrace.runtime.network.binding import Binding
@@ -277,8 +278,8 @@ def test_another_terminal_shows_a_job_and_cancels_it(
     [(path, who)] = jobs()
     assert (who["name"], who["id"], who["status"]) == ("job", "id", "RUNNING")
     assert query(path, {"verb": "place"}, 20) == {"checkpoints": None}
-    shown = query(path, {"verb": "show", "subtasks": True}, 20)
-    assert shown is not None and len(shown["slices"]) == 2 and len(shown["operators"]) == 2
+    shown = query(path, {"verb": "snapshot", "subtasks": True}, 20)
+    assert shown is not None and len(shown["slices"]) == 2 and shown["job"]["workers_connected"] == 2
     assert query(path, {"verb": "checkpoint"}, 20) == {"error": str(refusal_of_a_checkpoint(job))}
     assert query(path, {"verb": "cancel"}, 20) == {"status": "CANCELLED"}
     assert str(job.status) == "CANCELLED" and list(jobs()) == []
@@ -748,7 +749,7 @@ def test_a_message_that_is_too_large_fails_the_job_by_name(
 
 # User code that does not come back.
 
-GO_ON = threading.Event()
+GO_ON, HUNG = threading.Event(), threading.Event()
 
 
 def hang(n: int) -> int:
@@ -803,6 +804,34 @@ def test_a_step_that_does_not_come_back_is_reported_with_its_operator_and_stack(
         assert time.monotonic() < deadline
         time.sleep(0.005)
     assert len(told()) <= 4  # after 0.2, 0.4, 0.8, 1.6 s
+
+
+class Scores(tr.KeyedProcessFunction):
+    def process(self, value: Any, ctx: Any) -> Any:
+        from tests.runtime.test_job import GO_ON, HUNG
+
+        HUNG.set()
+        GO_ON.wait(30)
+        yield value
+
+
+def test_a_worker_that_hangs_shows_where_it_is_and_on_which_key(started: Any, tmp_path: Path) -> None:
+    GO_ON.clear()
+    env = tr.Environment(parallelism=1)
+    numbers = env.from_source(tr.sources.Sequence(0, None, rate=1000))
+    scored = numbers.key_by(lambda n: "berlin").process(Scores(), name="scores", uid="scores")
+    scored.sink_to(tr.sinks.TextFiles(str(tmp_path)))
+    job = started(env).start()
+    assert HUNG.wait(30)
+    found = job._runner.wish(InspectWorkers(0.1)).result(30)
+    GO_ON.set()
+    [worker] = found["workers"]
+    first, *others = worker["threads"]
+    assert (worker["worker"], worker["standby"], worker["problem"]) == (0, False, "")
+    assert (first["thread"], first["operator"]) == ("worker", "scores")
+    assert "GO_ON.wait(30)" in first["stack"] and "in process" in first["stack"]
+    assert others and "tailrace-heartbeat" not in {one["thread"] for one in others}, "the thread that looks"
+    assert found["keys"] == {"scores": [{"key": "'berlin'", "share": 1.0}]}
 
 
 def test_opening_that_does_not_come_back_is_reported(

@@ -82,12 +82,12 @@ def test_a_service_is_stopped_by_its_signal_or_from_a_terminal_and_each_start_go
     service = tailrace(*SERVICE)
     assert waited(lambda: lines() or service.poll() is not None, 60)
     show = lambda: json.loads(said(tailrace("show", "counted", "--json")))  # noqa: E731
-    rows = lambda: (show()["progress"] or {"tailrace": {"totalInputRows": 0}})["tailrace"]["totalInputRows"]  # noqa: E731
+    rows = lambda: show()["job"]["records_in"] or 0  # noqa: E731
     assert waited(lambda: rows() > 0, 30), (
         "the first report is due a second after the start, and counts what was read by then"
     )
     shown = show()
-    assert shown["pid"] == service.pid
+    assert shown["job"]["process"] == service.pid
     service.send_signal(signal.SIGTERM)
     assert "True and what stands behind it is done" in said(service)
     before = len(lines())

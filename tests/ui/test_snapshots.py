@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tailrace.coordinator.view.diagnosis import sentence_of
+from tailrace.coordinator.view.diagnosis import findings_of, health_of
 from tailrace.coordinator.view.snapshot import JobSnapshot
 
 FILES = sorted((Path(__file__).parent / "snapshots").glob("*.json"))
@@ -22,7 +22,8 @@ def test_snapshots_of_real_jobs_have_the_shape_of_today(file: Path) -> None:
     assert held.operators.keys() == uids
     assert {uid for edge in held.graph.edges for uid in (edge.source, edge.target)} <= uids
     assert {one.scope for one in held.graph.operators} <= {"", *(one.id for one in held.graph.scopes)}
-    assert sentence_of(held) == held.sentence
+    assert findings_of(held) == held.findings and health_of(held.findings) == held.health
+    assert held.sentence == (held.findings[0].text if held.findings else "Nothing holds the job.")
 
 
 def test_there_are_snapshots_of_what_a_page_must_show() -> None:

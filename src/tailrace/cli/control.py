@@ -6,10 +6,12 @@ import json
 import time
 from typing import Annotated, Any
 
+import msgspec
 import typer
 from typer.core import TyperCommand
 
 from tailrace.cli.showing import echo, job_parts, show, table
+from tailrace.coordinator.view.snapshot import JobSnapshot
 from tailrace.elements.durations import span_seconds
 from tailrace.elements.sizes import size_text
 from tailrace.errors import ConfigError
@@ -31,7 +33,7 @@ class Refused(Exception):
         self.code = code
 
 
-def _seconds(text: str | float) -> float:
+def seconds_of(text: str | float) -> float:
     """Seconds to wait, from a number or a text such as `5m`."""
     try:
         return float(text)
@@ -45,7 +47,7 @@ def _seconds(text: str | float) -> float:
 
 def list_command(as_json: JsonOption = False) -> None:
     """List your running jobs on this machine."""
-    with _Answer("list"):
+    with CommandAnswer("list"):
         found = [who for _, who in _running()]
         if as_json:
             echo(json.dumps(found))
@@ -57,28 +59,27 @@ def list_command(as_json: JsonOption = False) -> None:
 
 def show_command(
     job: JobArgument,
-    timeout: Annotated[float, typer.Option(parser=_seconds, help="Seconds to wait for the answer.")] = SHOWN_WITHIN,
+    timeout: Annotated[float, typer.Option(parser=seconds_of, help="Seconds to wait for the answer.")] = SHOWN_WITHIN,
     subtasks: Annotated[bool, typer.Option("--subtasks", help="A line for each subtask as well.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Show how a running job goes. Its progress, last checkpoint and operators, and where its slices run."""
-    with _Answer("show"):
-        request = {"verb": "show", "subtasks": True} if subtasks else {"verb": "show"}
-        shown = _answer(job, request, timeout, "has not answered")
+    with CommandAnswer("show"):
+        shown = answer_of(job, {"verb": "snapshot", "subtasks": subtasks}, timeout, "has not answered")
         if as_json:
             echo(json.dumps(shown))
         else:
-            show(*job_parts(shown))
+            show(*job_parts(snapshot_of(shown)))
 
 
 def checkpoint_command(
     job: JobArgument,
-    timeout: Annotated[float, typer.Option(parser=_seconds, help="Seconds to wait for the checkpoint.")] = 600.0,
+    timeout: Annotated[float, typer.Option(parser=seconds_of, help="Seconds to wait for the checkpoint.")] = 600.0,
     as_json: JsonOption = False,
 ) -> None:
     """Take a checkpoint of a running job of yours on this machine."""
-    with _Answer("checkpoint"):
-        made = _answer(job, {"verb": "checkpoint"}, timeout, "completed no checkpoint")
+    with CommandAnswer("checkpoint"):
+        made = answer_of(job, {"verb": "checkpoint"}, timeout, "completed no checkpoint")
         echo(json.dumps(made) if as_json else _summary("checkpoint", made))
 
 
@@ -90,13 +91,13 @@ def savepoint_command(
             metavar="[PATH]", help="The folder to make, a path or URL; the usual place where none is given."
         ),
     ] = None,
-    timeout: Annotated[float, typer.Option(parser=_seconds, help="Seconds to wait for the savepoint.")] = 3600.0,
+    timeout: Annotated[float, typer.Option(parser=seconds_of, help="Seconds to wait for the savepoint.")] = 3600.0,
     as_json: JsonOption = False,
 ) -> None:
     """Take a savepoint of a running job. It is a whole checkpoint in a folder of its own that no job deletes."""
-    with _Answer("savepoint"):
+    with CommandAnswer("savepoint"):
         request = {"verb": "savepoint", "path": absolute(path) if path else ""}
-        made = _answer(job, request, timeout, "completed no savepoint")
+        made = answer_of(job, request, timeout, "completed no savepoint")
         echo(json.dumps(made) if as_json else _summary("savepoint", made))
 
 
@@ -111,14 +112,14 @@ def stop_command(
             metavar="[PATH]", help="End with a savepoint: in this folder, or in the usual place where none is given."
         ),
     ] = None,
-    timeout: Annotated[float, typer.Option(parser=_seconds, help="Seconds to wait for the end of the job.")] = 3600.0,
+    timeout: Annotated[float, typer.Option(parser=seconds_of, help="Seconds to wait for the end of the job.")] = 3600.0,
     as_json: JsonOption = False,
 ) -> None:
     """Stop a running job in order. Its last act is a checkpoint, and a start from it goes on where it stood."""
-    with _Answer("stop"):
+    with CommandAnswer("stop"):
         place = absolute(savepoint) if savepoint else savepoint
         request = {"verb": "stop", "drain": drain, "savepoint": place}
-        ended = _answer(job, request, timeout, "has not ended", "; it goes on stopping, and `cancel` ends it at once")
+        ended = answer_of(job, request, timeout, "has not ended", "; it goes on stopping, and `cancel` ends it at once")
         if ended["status"] != "FINISHED":
             raise Refused(f"the job did not stop in order: it is {ended['status']}")
         if as_json:
@@ -131,12 +132,12 @@ def stop_command(
 
 def cancel_command(
     job: JobArgument,
-    timeout: Annotated[float, typer.Option(parser=_seconds, help="Seconds to wait for the end of the job.")] = 60.0,
+    timeout: Annotated[float, typer.Option(parser=seconds_of, help="Seconds to wait for the end of the job.")] = 60.0,
     as_json: JsonOption = False,
 ) -> None:
     """End a running job at once. Nothing more becomes visible; its complete checkpoints stay."""
-    with _Answer("cancel"):
-        ended = _answer(job, {"verb": "cancel"}, timeout, "was requested to end, and has not ended")
+    with CommandAnswer("cancel"):
+        ended = answer_of(job, {"verb": "cancel"}, timeout, "was requested to end, and has not ended")
         echo(json.dumps(ended) if as_json else f"job {job!r} is {ended['status']}")
 
 
@@ -152,7 +153,7 @@ class WithBareSavepoint(TyperCommand):
         return super().parse_args(ctx, whole)
 
 
-class _Answer:
+class CommandAnswer:
     """A context that prints on stderr why a command failed."""
 
     def __init__(self, command: str) -> None:
@@ -171,7 +172,7 @@ def _running() -> list[tuple[str, dict[str, Any]]]:
     return sorted(jobs(), key=lambda found: (found[1]["name"], found[1]["id"]))
 
 
-def _answer(job: str, request: dict[str, Any], timeout: float, late: str, then: str = "") -> dict[str, Any]:
+def answer_of(job: str, request: dict[str, Any], timeout: float, late: str, then: str = "") -> dict[str, Any]:
     """The answer of the job with this name or id. `late`: what the job has not done in time; `then`: what that means for
     the user."""
     deadline = time.monotonic() + timeout
@@ -187,6 +188,14 @@ def _answer(job: str, request: dict[str, Any], timeout: float, late: str, then: 
     if "error" in answer:
         raise Refused(answer["error"])
     return answer
+
+
+def snapshot_of(answer: dict[str, Any]) -> JobSnapshot:
+    """The snapshot in the answer of a job."""
+    try:
+        return msgspec.convert(answer, JobSnapshot)
+    except msgspec.ValidationError as error:
+        raise Refused(f"the job runs with another version of Tailrace: {error}") from None
 
 
 def _door_of(job: str) -> str:

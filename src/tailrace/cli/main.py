@@ -16,6 +16,7 @@ from tailrace.cli.prune import prune_command
 from tailrace.cli.run import ExitOutcome, run_file
 from tailrace.cli.supervise import supervise_command
 from tailrace.cli.ui import ui_command
+from tailrace.cli.watching import doctor_command, stacks_command, top_command
 from tailrace.errors import ConfigError
 from tailrace.settings import SETTINGS
 from tailrace.spark.cluster.defaults import DEFAULTS, checked_master
@@ -48,6 +49,9 @@ def _version(show: bool) -> None:
 
 app.command("list")(control.list_command)
 app.command("show")(control.show_command)
+app.command("doctor")(doctor_command)
+app.command("top")(top_command)
+app.command("stacks")(stacks_command)
 app.command("checkpoint")(control.checkpoint_command)
 app.command("savepoint")(control.savepoint_command)
 app.command("stop", cls=control.WithBareSavepoint)(control.stop_command)

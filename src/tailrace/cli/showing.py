@@ -1,4 +1,4 @@
-"""A running job as text for a terminal: its progress, operators, subtasks and slices."""
+"""A running job as text for a terminal: what holds it, its progress, operators, subtasks and slices."""
 
 from __future__ import annotations
 
@@ -11,10 +11,18 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from tailrace.coordinator.view.snapshot import (
+    CheckpointFigures,
+    CheckpointsFigures,
+    InputFigures,
+    JobSnapshot,
+    LoopFigures,
+    SubtaskFigures,
+)
+from tailrace.coordinator.view.summary import UNKNOWN, figure_text, share_text, span_text, summary_of
 from tailrace.elements.sizes import size_text
 from tailrace.elements.timestamps import isoformat
 from tailrace.passwords import hide_passwords
-from tailrace.runtime.driver.progressline import line_of
 
 _WIDE = 1 << 16
 """Width of a table in a pipe, in columns: no line is broken there."""
@@ -25,92 +33,99 @@ def echo(text: str, err: bool = False) -> None:
     typer.echo(hide_passwords(text), err=err)
 
 
-def job_parts(shown: dict[str, Any]) -> list[str | Table]:
-    """The answer of a job to `show`, as texts and tables."""
-    lines = [f"{shown['name']} ({shown['id'][:8]}), process {shown['pid']}"]
-    progress = shown["progress"]
-    if progress is None:
-        lines.append(f"{shown['status']}; no worker has reported yet")
-    else:
-        figures = progress["tailrace"]
-        lines += line_of(shown["status"], figures, progress["inputRowsPerSecond"], figures["busyShare"])
-        last = (figures["checkpoints"] or {}).get("last")
-        lines += [] if last is None else [last["path"]]
-        lines += [_stall_text(one) for one in figures.get("stalled", ())]
-    refused = shown.get("refused_connections")
+def job_parts(shot: JobSnapshot) -> list[str | Table]:
+    """A snapshot of a job, as texts and tables."""
+    names = {one.uid: one.name for one in shot.graph.operators}
+    lines = [f"{shot.job.name} ({shot.job.id[:8]}), process {shot.job.process}", summary_of(shot)]
+    lines += [one.text for one in shot.findings] or [shot.sentence]
+    last = shot.failures[-1] if shot.failures else None
+    if last is not None and last.text not in shot.sentence:
+        lines.append(f"last failure at {isoformat(round(last.at * 1e6))}: {last.text}")
+    lines += [] if shot.checkpoints is None else _checkpoints(shot.checkpoints)
+    refused = shot.job.refused_connections
     if refused:
         lines.append(f"refused connections: {', '.join(f'{many:,} ({why})' for why, many in refused.items())}")
-    subtasks = shown.get("subtasks", ())
-    parts: list[str | Table] = [
+    return [
         hide_passwords("\n".join(lines)),
-        _operators(shown["operators"]),
-        *_subtasks(subtasks),
-        *(_event_times(subtasks) if _has_watermark(progress) else []),
+        _operators(shot, names),
+        *_subtasks(shot.subtasks or (), names),
+        *_event_times(shot.inputs, names),
+        *_loops(shot.loops),
+        *_slices(shot.slices, replaced=shot.standbys is not None),
     ]
-    return [*parts, *_slices(shown["slices"], replaced=shown["standby"] is not None)]
 
 
-def _operators(operators: list[dict[str, Any]]) -> Table:
-    """A line for each operator, its subtasks together. Where subtasks can be compared, it names the busiest one."""
-    rows = [["operator", "tasks", "in", "out", "busy s", "waiting bytes", "state entries"]]
-    compared = any(one.get("heaviest") for one in operators)
+def _operators(shot: JobSnapshot, names: dict[str, str]) -> Table:
+    """A line for each operator, its subtasks together. It names the subtask with most records, where there are several."""
+    rows = [["operator", "tasks", "busy", "waits", "held", "in", "in/s", "out", "out/s", "waiting", "state entries"]]
+    compared = any(one.skew for one in shot.operators.values())
     rows[0] += ["heaviest"] if compared else []
-    for one in operators:
-        figures = [one["parallelism"], one["records_in"], one["records_out"], one["busy_seconds"]]
-        figures += [one["waiting_bytes"], one["state_entries"]]
-        rows.append([one["name"], *map(_figure, figures)])
+    chains: set[int] = set()
+    for operator in shot.graph.operators:
+        one, first = shot.operators[operator.uid], operator.chain not in chains
+        chains.add(operator.chain)
+        shares = [share_text(share) if first else "" for share in (one.busy, one.waiting, one.backpressured)]
+        figures = [*map(figure_text, (one.records_in, one.rate_in, one.records_out, one.rate_out))]
+        waiting = "" if not first or one.waiting_bytes is None else size_text(one.waiting_bytes)
+        rows.append(
+            [operator.name, str(operator.parallelism), *shares, *figures, waiting, figure_text(one.state_entries)]
+        )
         if compared:
-            heaviest = one.get("heaviest")
-            rows[-1].append(f"{heaviest['subtask']} ({heaviest['share']:.0%})" if heaviest else "")
+            rows[-1].append("" if one.skew is None else f"{one.skew.subtask} ({one.skew.share:.0%})")
     return table(rows)
 
 
-def _subtasks(subtasks: Sequence[dict[str, Any]]) -> list[Table]:
+def _subtasks(subtasks: Sequence[SubtaskFigures], names: dict[str, str]) -> list[Table]:
     """A line for each subtask."""
     if not subtasks:
         return []
     rows = [["operator", "subtask", "in", "out", "busy s", "unread", "unsent", "state entries", "step s", "age s"]]
     rows[0] += ["watermark", "waits for"]
-    names = "records_in", "records_out", "busy_seconds", "queued_bytes", "unsent_bytes", "state_entries"
     for one in subtasks:
-        figures = [one[name] for name in (*names, "under_way_seconds", "age_seconds")]
-        waits_for = "" if one["under_way_seconds"] else one["waits_for"]
-        rows.append([one["vertex"], str(one["subtask"]), *map(_figure, figures), one["watermark"], waits_for])
+        figures = [one.records_in, one.records_out, one.busy_seconds, one.queued_bytes, one.unsent_bytes]
+        figures += [one.state_entries, one.under_way_seconds, one.age_seconds]
+        waits_for = "" if one.under_way_seconds else one.waits_for
+        rows.append([names[one.operator], str(one.subtask), *map(figure_text, figures), one.watermark, waits_for])
     return [table(rows)]
 
 
-def _has_watermark(progress: dict[str, Any] | None) -> bool:
-    return progress is not None and progress["tailrace"]["watermark"] is not None
-
-
-def _event_times(subtasks: Sequence[dict[str, Any]]) -> list[Table]:
+def _event_times(inputs: Sequence[InputFigures], names: dict[str, str]) -> list[Table]:
     """Event time on each input of an operator, in the subtask that is farthest behind, and the upstream subtask that holds
     it back there."""
-    lowest: dict[tuple[str, str], tuple[str, int, int]] = {}
-    for one in subtasks:
-        for source in one["inputs"]:
-            found = source["watermark"], one["subtask"], source["held_by"]
-            known = lowest.setdefault((one["vertex"], source["from"]), found)
-            if _order(found[0]) < _order(known[0]):
-                lowest[one["vertex"], source["from"]] = found
+    if all(one.watermark == "-inf" for one in inputs):
+        return []
     rows = [["operator", "input", "watermark", "in subtask", "held back by"]]
-    rows += [[*names, found[0], str(found[1]), f"subtask {found[2]}"] for names, found in lowest.items()]
-    return [table(rows)] if lowest else []
+    for one in inputs:
+        held = f"subtask {one.held_by}{'' if one.held_by_split is None else f', split {one.held_by_split}'}"
+        rows.append([names[one.operator], names[one.source], one.watermark, str(one.subtask), held])
+    return [table(rows)]
 
 
-def _order(watermark: str) -> tuple[int, str]:
-    """Key that sorts watermarks, given as texts, by time: they have the form of ISO 8601, except for the beginning and the
-    end."""
-    return {"-inf": 0, "end": 2}.get(watermark, 1), watermark
+def _loops(loops: Sequence[LoopFigures]) -> list[Table]:
+    rows = [["loop", "waiting at its head", "gone around", "around/s", "round"]]
+    for one in loops:
+        figures = [one.feedback_waiting, one.feedback_total, one.feedback_rate, one.round]
+        rows.append([one.name, *map(figure_text, figures)])
+    return [table(rows)] if loops else []
 
 
-def _stall_text(one: dict[str, Any]) -> str:
-    where = f"{one['vertex']}, subtask {one['subtask']}"
-    return f"{where}: a step has not come back for {one['seconds']:.0f} s (the log of the job's program has its stack)"
+def _checkpoints(taken: CheckpointsFigures) -> list[str]:
+    """The newest checkpoint with its parts, and those under way."""
+    lines = []
+    if taken.history:
+        last = taken.history[-1]
+        lines += [checkpoint_text(last), last.path]
+    for one in taken.under_way:
+        whose = f", in worker {', '.join(map(str, one.workers))}" if one.workers else ""
+        lines.append(f"checkpoint {one.id} under way for {span_text(one.age)}: {one.phase}{whose}")
+    return lines
 
 
-def _figure(figure: float) -> str:
-    return f"{figure:,.1f}" if isinstance(figure, float) else f"{figure:,}"
+def checkpoint_text(one: CheckpointFigures) -> str:
+    """A complete checkpoint: its number, size, and duration with its parts in milliseconds."""
+    parts = ", ".join(f"{name} {getattr(one, name) * 1e3:,.0f}" for name in ("trigger", "alignment", "freeze", "write"))
+    text = f"checkpoint {one.id}: {size_text(one.bytes)} in {one.duration * 1e3:,.0f} ms ({parts})"
+    return text if one.policy == "aligned" else f"{text}, {one.policy}, {size_text(one.inflight_bytes)} in flight"
 
 
 def _slices(slices: list[dict[str, Any]], *, replaced: bool) -> list[str | Table]:
@@ -166,7 +181,7 @@ def table(rows: list[list[str]]) -> Table:
     """Columns of text below their names, numbers aligned to the right."""
     made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for name, *cells in zip(*rows, strict=True):
-        number = all(cell[:1].isdigit() for cell in cells)
+        number = all(cell[:1].isdigit() or cell == UNKNOWN for cell in cells)
         made.add_column(name, justify="right" if number else "left", overflow="fold")
     for row in rows[1:]:
         made.add_row(*row)

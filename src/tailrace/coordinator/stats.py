@@ -10,12 +10,15 @@ from tailrace.protocol.snapshot import Ack
 
 @dataclass(frozen=True)
 class FailedCheckpoint:
-    """A checkpoint that has failed."""
+    """A checkpoint that will never be complete."""
 
     id: int
     reason: str
     timestamp: int
-    """The time of the failure, in microseconds since 1970."""
+    """The time at which that was decided, in microseconds since 1970."""
+    failure: bool = True
+    """False where it was given up for another reason than a failure of its own: a worker was lost, or a newer checkpoint is
+    complete."""
 
 
 @dataclass(frozen=True)
@@ -123,5 +126,11 @@ class Books:
     pending: Sequence[PendingStats] = ()
     in_a_row: int = 0
     """The number of failures since the newest complete checkpoint."""
-    last_failure: FailedCheckpoint | None = None
+    failed: Sequence[FailedCheckpoint] = ()
+    """The last ones that will never be complete, the newest last."""
     waits: Sequence[Waits] = ()
+
+    @property
+    def last_failure(self) -> FailedCheckpoint | None:
+        """The last checkpoint that has failed."""
+        return next((one for one in reversed(self.failed) if one.failure), None)

@@ -21,6 +21,9 @@ MIN_TIME = NO_TIME + 1
 """Time before every timestamp: the watermark of a channel before its first one."""
 MAX_TIME = 2**63 - 1
 """Time after every timestamp: the watermark of a channel that has ended."""
+FAR_AHEAD = 60_000_000
+"""Event time by which an input or a split is ahead of another, from which on users are shown that this one holds it back
+(int64 microseconds)."""
 LAST_TIME = MAX_TIME - 1
 """Watermark of a loop whose input has ended while the loop goes on: every event-time timer is due."""
 

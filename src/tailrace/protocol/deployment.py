@@ -77,6 +77,40 @@ class Heartbeat(Message, frozen=True):
     """True if Spark has decommissioned the executor of the process, as far as the process sees it."""
 
 
+class ThreadStack(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The position of a thread of a worker's process, as lines of a traceback."""
+
+    thread: str
+    """The name of the thread; "worker" for the worker's own."""
+    stack: str
+    operator: str | None = None
+    """The operator whose code runs, where it is one's."""
+
+
+class KeyTime(msgspec.Struct, frozen=True):
+    """The number of looks at the worker's own thread at which it worked on a key of an operator."""
+
+    operator: str
+    """The uid of the operator."""
+    key: str
+    looks: int
+
+
+class Inspection(Message, frozen=True):
+    """The answer to an `Inspect`, on the link of the signs of life, from the thread that gives them: also where the worker's
+    own thread does not come back from user code."""
+
+    number: int
+    slot: int
+    """The place that the process was started for."""
+    pid: int
+    threads: list[ThreadStack] = []
+    keys: list[KeyTime] = []
+    """The keys with the most time, where they were requested."""
+    looks: dict[str, int] = {}
+    """All looks at which an operator worked on a key, by its uid."""
+
+
 class Deployed(Message, frozen=True):
     """A report of a worker: it has read the plan, its functions are open, its peers are connected."""
 
@@ -112,6 +146,8 @@ class OperatorReport(msgspec.Struct, frozen=True, omit_defaults=True):
     state_entries: int = 0
     gauges: list[str] = []
     """The names of its metrics that are gauges; the others only grow."""
+    state_bytes: int | None = None
+    """An estimate from the size of an entry in checkpoints; None before there is one."""
 
 
 class SubtaskReport(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -152,11 +188,16 @@ class SubtaskReport(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class PrintedLine(msgspec.Struct, frozen=True):
-    """A line that user code has printed in a step of a task."""
+    """A line that user code has printed in a step of a task, or a record that it has logged."""
 
     vertex: int
+    """The vertex of the task; -1 outside of steps."""
     subtask: int
     text: str
+    level: int = 0
+    """The level of a record, as `logging` numbers it; 0 for a printed line."""
+    logger: str = ""
+    """The name of its logger."""
 
 
 class Progress(Message, frozen=True):
@@ -297,6 +338,14 @@ class Deploy(Message, frozen=True):
     """True if the checkpoint's files are this run's own, so that the next checkpoint may refer to them."""
     noted: list[str] = []
     """The names of operators whose user code has failed before: their calls are noted, for capsules."""
+
+
+class Inspect(Message, frozen=True):
+    """A request for the stacks of all threads of a worker's process. It goes to the thread that gives signs of life, on its
+    link. `seconds`: for so long the thread looks on which keys the worker's own thread works."""
+
+    number: int
+    seconds: float = 0.0
 
 
 class Start(Message, frozen=True):

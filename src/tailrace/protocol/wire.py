@@ -15,6 +15,8 @@ from tailrace.protocol.deployment import (
     Failed,
     Heartbeat,
     Hello,
+    Inspect,
+    Inspection,
     Leave,
     NotPublished,
     OperatorEvent,
@@ -59,6 +61,9 @@ from tailrace.protocol.termination import (
 
 Greeting = Hello | Heartbeat | PeerHello | Rejoin
 """The first messages on a link: they name the sender."""
+
+HeartMessage = Heartbeat | Inspection
+"""Messages of the thread that gives a worker's signs of life."""
 
 NestReport = Quiet | EventTimeMoved | WaveReport | RoundReport
 """Messages of a worker about a loop nest."""
@@ -131,11 +136,13 @@ ToWorker = (
 )
 """Messages of the coordinator to a worker."""
 
-AnyMessage = Greeting | FromWorker | ToWorker
+AnyMessage = Greeting | FromWorker | ToWorker | HeartMessage | Inspect
 Kind = TypeVar("Kind")
 
 _encoder = msgspec.msgpack.Encoder()
 _greetings: msgspec.msgpack.Decoder[Greeting] = msgspec.msgpack.Decoder(Greeting)
+_from_heart: msgspec.msgpack.Decoder[HeartMessage] = msgspec.msgpack.Decoder(HeartMessage)
+_to_heart: msgspec.msgpack.Decoder[Inspect] = msgspec.msgpack.Decoder(Inspect)
 _from_worker: msgspec.msgpack.Decoder[FromWorker | Hello] = msgspec.msgpack.Decoder(FromWorker | Hello)
 _to_worker: msgspec.msgpack.Decoder[ToWorker] = msgspec.msgpack.Decoder(ToWorker)
 
@@ -165,6 +172,16 @@ def decode_greeting(data: bytes) -> Greeting:
     """The first message on a link, from bytes. Raises `ProtocolViolation` for any other bytes, as do all of these
     functions."""
     return _decode(_greetings, data)
+
+
+def decode_from_heart(data: bytes) -> HeartMessage:
+    """A message to the coordinator on the link of a worker's signs of life."""
+    return _decode(_from_heart, data)
+
+
+def decode_to_heart(data: bytes) -> Inspect:
+    """A message of the coordinator on the link of a worker's signs of life."""
+    return _decode(_to_heart, data)
 
 
 def decode_from_worker(data: bytes) -> FromWorker | Hello:

@@ -82,10 +82,9 @@ class Job(JobHandle):
         return f"<Job {self.name!r} {self._monitor.status} id={self.id}>"
 
     def _repr_html_(self) -> str:
-        """The job in a notebook: its progress, and its plan with figures."""
-        figures = self._plan, self._runner.view.reports, self.last_progress
+        """The job in a notebook: what holds it, and its operators with figures."""
         link = None if self._page is None else self._page.link(self.id)
-        return job_html(self.name, self._monitor.status, *figures, link)
+        return job_html(self._monitor.snapshots.make(self._runner.view), self._plan, link)
 
     @property
     def status(self) -> JobStatus:

@@ -35,6 +35,8 @@ T = TypeVar("T")
 STATIC = Path(__file__).parent / "static"
 EVERY = 1.0
 """Seconds between two snapshots of a job."""
+LOOKS_EVERY = 5.0
+"""Seconds between two close looks at the workers of a job."""
 QUIET = 15.0
 """Seconds between two signs of life to those who look at a job that has ended."""
 ORDERS: dict[str, tuple[dict[str, Any], float]] = {
@@ -58,6 +60,9 @@ def app_of(jobs: Jobs, guard: Guard) -> Starlette:
         Route("/api/jobs", page.listing),
         Route("/api/jobs/{job}", page.snapshot),
         Route("/api/jobs/{job}/events", page.events),
+        Route("/api/jobs/{job}/keys", page.keys),
+        Route("/api/jobs/{job}/stacks", page.stacks),
+        Route("/api/jobs/{job}/logs", page.logs),
         Route("/api/jobs/{job}/{order}", page.order, methods=["POST"]),
         Route("/metrics", page.metrics),
         Mount("/static", StaticFiles(directory=STATIC)),
@@ -92,25 +97,25 @@ class _Guarding:
 
 
 class _Shots:
-    """The newest snapshot of a job, for all who look at it, as JSON."""
+    """The newest answer of a job to a request, such as its snapshot, for all who look at it, as JSON."""
 
-    def __init__(self, request: dict[str, Any]) -> None:
-        self._request = request
+    def __init__(self, request: dict[str, Any], every: float = EVERY) -> None:
+        self._request, self._every = request, every
         self._lock = asyncio.Lock()
-        self._at = -EVERY
+        self._at = -every
         self._text = b""
         self.status = ""
         """The status of the job at the snapshot."""
 
     async def newest(self, job: WatchedJob, status: str = "") -> bytes:
-        """The snapshot of the last second, or a new one; also a new one where the job is known to have another status."""
+        """The answer of the last second, or a new one; also a new one where the job is known to have another status."""
         async with self._lock:
-            if time.monotonic() - self._at >= EVERY * 0.9 or status not in ("", self.status):
-                made = await _call(partial(job.request, self._request, SECONDS))
+            if time.monotonic() - self._at >= self._every * 0.9 or status not in ("", self.status):
+                made = await _call(partial(job.request, self._request, SECONDS + self._every))
                 if "error" in made:
-                    raise HTTPException(503, f"the job runs with another version of Tailrace: {made['error']}")
+                    raise HTTPException(503, f"the job has ended, or runs with another version: {made['error']}")
                 self._text, self._at = json.dumps(made, separators=(",", ":")).encode(), time.monotonic()
-                self.status = made["job"]["status"]
+                self.status = made.get("job", {}).get("status", "")
             return self._text
 
 
@@ -119,7 +124,7 @@ class _Page:
 
     def __init__(self, jobs: Jobs) -> None:
         self._jobs = jobs
-        self._shots: dict[tuple[str, bool], _Shots] = {}
+        self._shots: dict[tuple[str, str], _Shots] = {}
 
     async def index(self, request: Request) -> Response:
         page = STATIC / "index.html"
@@ -139,12 +144,28 @@ class _Page:
 
     async def snapshot(self, request: Request) -> Response:
         job, who = await self._job(request)
-        shots = self._shots_of(request, subtasks=request.query_params.get("subtasks", "0") != "0")
+        subtasks = request.query_params.get("subtasks", "0") != "0"
+        shots = self._shots_of(request, {"verb": "snapshot", "subtasks": subtasks})
         return Response(await shots.newest(job, who["status"]), media_type="application/json", headers=_FRESH)
+
+    async def keys(self, request: Request) -> Response:
+        return await self._look(request, {"verb": "keys"})
+
+    async def stacks(self, request: Request) -> Response:
+        return await self._look(request, {"verb": "stacks"})
+
+    async def logs(self, request: Request) -> Response:
+        return await self._look(request, {"verb": "logs"}, EVERY)
+
+    async def _look(self, request: Request, wish: dict[str, Any], every: float = LOOKS_EVERY) -> Response:
+        """The answer to a request beside that for a snapshot, each few seconds at most, however many look."""
+        job, _ = await self._job(request)
+        answer = await self._shots_of(request, wish, every).newest(job)
+        return Response(answer, media_type="application/json", headers=_FRESH)
 
     async def events(self, request: Request) -> Response:
         job, who = await self._job(request)
-        shots = self._shots_of(request, subtasks=False)
+        shots = self._shots_of(request, {"verb": "snapshot", "subtasks": False})
         await shots.newest(job, who["status"])
         headers = {**_FRESH, "X-Accel-Buffering": "no"}  # else nginx holds events back
         return StreamingResponse(_events(job, shots), media_type="text/event-stream", headers=headers)
@@ -180,9 +201,8 @@ class _Page:
             raise HTTPException(404, f"there is no job {chosen!r} here; it may have ended")
         return found[ids.index(chosen)]
 
-    def _shots_of(self, request: Request, *, subtasks: bool) -> _Shots:
-        wish = {"verb": "snapshot", "subtasks": subtasks}
-        return self._shots.setdefault((request.path_params["job"], subtasks), _Shots(wish))
+    def _shots_of(self, request: Request, wish: dict[str, Any], every: float = EVERY) -> _Shots:
+        return self._shots.setdefault((request.path_params["job"], str(wish)), _Shots(wish, every))
 
 
 async def _call(function: Callable[[], T]) -> T:

@@ -99,7 +99,7 @@ def _inputs(shot: JobSnapshot) -> Iterator[Sample]:
 
 def _stalls(shot: JobSnapshot) -> Iterator[Sample]:
     labels, longest = labels_of(shot), dict[str, float]()
-    for one in shot.stalled:
+    for one in shot.stalled:  # between steps the operator may not be known
         longest[one.operator] = max(one.seconds, longest.get(one.operator, 0.0))
     yield from (((labels[uid],), longest.get(uid, 0.0)) for uid in labels)
 
@@ -138,6 +138,8 @@ FAMILIES = (
               lambda o: None if o.skew is None else o.skew.share),
     _operator("tailrace_operator_waiting_bytes", "Bytes that wait at both ends of its chain.", lambda o: o.waiting_bytes),
     _operator("tailrace_operator_state_entries", "Entries of keyed state and timers.", lambda o: o.state_entries),
+    _operator("tailrace_operator_state_bytes", "Bytes of keyed state, by the size of an entry in checkpoints.",
+              lambda o: o.state_bytes),
     _operator("tailrace_operator_event_time_lag_seconds", "Event time of its slowest subtask behind the clock.",
               lambda o: o.lag),
     Family("tailrace_input_event_time_lag_seconds", "Event time of an input of an operator behind the clock.", _inputs,
@@ -227,7 +229,9 @@ def exposition(jobs: Jobs) -> bytes:
 
 # Metrics of users.
 
-SHOWN_ABOVE = ("lag_records", "lag_seconds", "feedback_records", "feedback_spilled_bytes", "feedback_total")
+SHOWN_ABOVE = (
+    "lag_records", "lag_seconds", "feedback_records", "feedback_spilled_bytes", "feedback_total", "held_by_split", "round",
+)  # fmt: skip
 
 
 def _of_users(shots: Iterable[JobSnapshot]) -> Iterator[Exposed]:

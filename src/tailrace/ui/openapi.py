@@ -69,10 +69,69 @@ class OrderResult(msgspec.Struct, frozen=True):
     error: str | None = None
 
 
+class KeyLook(msgspec.Struct, frozen=True):
+    """The keys on which the workers' time goes. The workers look for two seconds."""
+
+    keys: dict[str, list[snapshot.HeavyKey]]
+    """The keys of each operator, by its uid, the first one with the most time."""
+
+
+class ThreadLook(msgspec.Struct, frozen=True):
+    """The position of a thread."""
+
+    thread: str
+    operator: str | None
+    stack: str
+
+
+class WorkerLook(msgspec.Struct, frozen=True):
+    """The stacks of the threads of a worker, or a standby."""
+
+    worker: int
+    standby: bool
+    host: str
+    pid: int
+    threads: list[ThreadLook]
+    problem: str
+    """The reason why there are none; empty where there are."""
+
+
+class StackLook(msgspec.Struct, frozen=True):
+    """The stacks of all workers."""
+
+    workers: list[WorkerLook]
+
+
+class LoggedLine(msgspec.Struct, frozen=True):
+    """A line of the log of a job, or one that its functions have printed."""
+
+    at: float
+    """The time at which it was logged, or at which it came."""
+    level: str
+    """The level as `logging` names it; "PRINT" for a printed line."""
+    logger: str
+    text: str
+    attempt: int | None
+    """The number of restarts until then."""
+    slot: int | None
+    """The number of the worker."""
+    uid: str | None
+    """The uid of the operator."""
+
+
+class LogLook(msgspec.Struct, frozen=True):
+    """The last lines of the log of a job, the oldest first."""
+
+    lines: list[LoggedLine]
+
+
+_AT = "#/components/schemas/"
+
+
 @functools.cache
 def openapi() -> dict[str, Any]:
     """The description of all requests."""
-    roots = (snapshot.JobSnapshot, ListedJob, OrderResult)
+    roots = (snapshot.JobSnapshot, ListedJob, OrderResult, KeyLook, StackLook, LogLook)
     _, components = msgspec.json.schema_components(roots, ref_template="#/components/schemas/{name}")
     for name, described in {**_descriptions(snapshot), **_own_descriptions()}.items():
         properties = components.get(name, {}).get("properties", {})
@@ -95,6 +154,9 @@ def _paths() -> dict[str, Any]:
         "/api/jobs": _get("The jobs of this page.", {"application/json": {"schema": listed}}),
         "/api/jobs/{job}": _get("A snapshot of a job.", held, _JOB, _SUBTASKS),
         "/api/jobs/{job}/events": _get("A snapshot of a job each second, as server-sent events.", events, _JOB),
+        "/api/jobs/{job}/keys": _get("The keys on which the time of operators goes.", _answer(f"{_AT}KeyLook"), _JOB),
+        "/api/jobs/{job}/stacks": _get("The stacks of all workers of a job.", _answer(f"{_AT}StackLook"), _JOB),
+        "/api/jobs/{job}/logs": _get("The last lines of the log of a job.", _answer(f"{_AT}LogLook"), _JOB),
         "/metrics": _get(
             "Metrics of all jobs of this page for Prometheus.", {"text/plain": {"schema": {"type": "string"}}}
         ),

@@ -6,16 +6,16 @@ from dataclasses import replace
 from typing import Any
 
 import tailrace as tr
-from tailrace.coordinator.actions import CheckpointFailed, Replacing, Restarting
+from tailrace.coordinator.actions import Replacing, Restarting
 from tailrace.coordinator.job.failures import Cause
 from tailrace.coordinator.job.lifecycle import JobStatus
-from tailrace.coordinator.stats import Books, Waits
+from tailrace.coordinator.stats import Books, FailedCheckpoint, Waits
 from tailrace.coordinator.view.jobview import JobView, SlotFigures
 from tailrace.coordinator.view.snapshot import JobSnapshot
 from tailrace.coordinator.view.snapshots import SnapshotMaker
 from tailrace.elements.timestamps import MIN_TIME
 from tailrace.graph.plan import Plan
-from tailrace.protocol.deployment import FailureKind, InputTime, OperatorReport, SubtaskReport
+from tailrace.protocol.deployment import FailureKind, InputTime, OperatorReport, SubtaskReport, UnderWay
 
 SECOND = 1_000_000
 
@@ -127,14 +127,18 @@ def test_failures_name_the_operator_and_the_line_and_what_followed() -> None:
 
 def test_the_sentence_names_what_the_job_waits_for_first() -> None:
     watched = Watched(plan_of(scores))
-    hung = [report(1, one, 1, under_way_micros=30 * SECOND) for one in (0, 1)]
-    watched.see(1, *hung)
-    assert watched.shot().sentence == "`score`, subtask 0: a step has not come back for 30 s."
-    watched.maker.note(CheckpointFailed(3, "it took longer than its timeout of 1 s", 1, "the job goes on"))
-    watched.see(1, *hung, books=Books(in_a_row=1, waits=(Waits("hdfs://a", "refused", 2, 9 * SECOND),)))
+    stack = '  File "job.py", line 7, in score\n    time.sleep(100)\n'
+    reports = [report(1, one, 1, under_way_micros=30 * SECOND) for one in (0, 1)]
+    hung = [SlotFigures([one], UnderWay(0, 30 * SECOND, 1, "score", stack)) for one in reports]
+    watched.see(1, slots=hung)
     shot = watched.shot()
-    assert shot.sentence == "The job waits for hdfs://a for 9 s: refused"
-    watched.see(2, report(0, 0, 1), report(0, 1, 1), books=Books(in_a_row=1))
+    assert shot.sentence == "`score`, subtask 0: a step has not come back for 30 s, at job.py:7: time.sleep(100)."
+    assert (shot.health, shot.findings[0].details, len(shot.stalled)) == ("bad", stack, 2)
+    failed = (FailedCheckpoint(3, "it took longer than its timeout of 1 s", 0),)
+    waits = (Waits("hdfs://a", "refused", 2, 9 * SECOND),)
+    watched.see(1, slots=hung, books=Books(in_a_row=1, failed=failed, waits=waits))
+    assert watched.shot().sentence == "The job waits for hdfs://a for 9 s: refused"
+    watched.see(2, report(0, 0, 1), report(0, 1, 1), books=Books(in_a_row=1, failed=failed))
     assert watched.shot().sentence.endswith("since the last complete one: it took longer than its timeout of 1 s")
 
 
@@ -158,11 +162,14 @@ def test_the_sentence_names_the_input_that_holds_event_time() -> None:
     )
     inputs = [InputTime(edges[0], 500 * SECOND, 0), InputTime(edges[1], 100 * SECOND, 0)]
     watched.see(600, report(target, 0, 1, inputs=inputs))
+    assert watched.shot().sentence == "Nothing holds the job.", "it has moved"
+    for at in range(601, 607):
+        watched.see(at, report(target, 0, 1, inputs=inputs))
     held = "Event time of `both` is held back by its input `right`, subtask 0: 1970-01-01T00:01:40.000Z."
     assert watched.shot().sentence == held
     assert [(one.source, one.lag, one.holds) for one in watched.shot().inputs] == [
-        ("left", 100.0, False),
-        ("right", 500.0, True),
+        ("left", 106.0, False),
+        ("right", 506.0, True),
     ]
 
 

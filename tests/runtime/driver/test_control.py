@@ -10,7 +10,6 @@ import socket
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ import pytest
 from typer.testing import CliRunner
 
 from tailrace.cli.main import app
-from tailrace.coordinator.view.slices import Failover, SliceStandby, SliceStatus
 from tailrace.errors import ConfigError
 from tailrace.log import sparing
 from tailrace.runtime.driver.control import ControlDoor, Reply, folders, jobs, query
@@ -339,117 +337,6 @@ routes          abcd1234  RUNNING           1
     assert (code, [one["name"] for one in json.loads(output)]) == (0, ["flights by day", "routes"])
 
 
-OPERATOR = {"parallelism": 2, "records_in": 12_000, "records_out": 11, "busy_seconds": 1.25}
-SHOWN: dict[str, Any] = {
-    **WHO,
-    "restarts": 1,
-    "operators": [
-        {"name": "map, filter", **OPERATOR, "waiting_bytes": 4_000, "state_entries": 0, "blocked": 0, "finished": 0}
-    ],
-    "standby": None,
-    "slices": [{**asdict(SliceStatus(0, "10.0.0.1", None, 4711, 0)), "standbys": []}],
-    "progress": {
-        "inputRowsPerSecond": 1234.5,
-        "tailrace": {
-            "totalInputRows": 12_000,
-            "totalOutputRows": 11,
-            "busyShare": 0.5,
-            "watermark": None,
-            "restarts": 1,
-            "checkpoints": None,
-        },
-    },
-}
-
-
-def test_how_a_job_goes_is_shown(served: Callable[..., Served]) -> None:
-    one = served(SHOWN)
-    text = """\
-routes (abcd1234), process 1
-RUNNING | in 12,000 | out 11 | 1,234/s | busy 50% | watermark none
-restarts 1
-
-operator     tasks      in  out  busy s  waiting bytes  state entries
-map, filter      2  12,000   11     1.2          4,000              0
-
-slice      host  executor  process  attempt
-    0  10.0.0.1               4711        0
-"""
-    assert called("show", "routes") == (0, text)
-    assert json.loads(called("show", "routes", "--json")[1]) == SHOWN
-    assert one.asked == 2 * [{"verb": "show"}]
-
-
-def test_subtasks_are_shown_on_request_with_who_holds_event_time_back(served: Callable[..., Served]) -> None:
-    stalled = {"vertex": "map, filter", "subtask": 1, "seconds": 34.2}
-    figures = {**SHOWN["progress"]["tailrace"], "watermark": "2026-01-01T00:00:00.000Z", "stalled": [stalled]}
-
-    def subtask(number: int, records: int, under_way: float, watermark: str) -> dict[str, Any]:
-        source = {"from": "source", "watermark": watermark, "held_by": 1 - number}
-        row = {"vertex": "map, filter", "subtask": number, "records_in": records, "records_out": 5, "busy_seconds": 1.0}
-        row |= {"queued_bytes": 7, "unsent_bytes": 0, "state_entries": 0, "under_way_seconds": under_way}
-        return row | {"age_seconds": 0.2, "waits_for": "no input", "watermark": watermark, "inputs": [source]}
-
-    one = served(
-        {
-            **SHOWN,
-            "operators": [{**SHOWN["operators"][0], "heaviest": {"subtask": 1, "share": 0.75}}],
-            "progress": {**SHOWN["progress"], "tailrace": figures},
-            "refused_connections": {"no worker of this job": 1200, "wrong token": 3},
-            "subtasks": [subtask(0, 3_000, 0.0, "2026-01-01T00:00:00.000Z"), subtask(1, 9_000, 34.2, "-inf")],
-        }
-    )
-    text = """\
-map, filter, subtask 1: a step has not come back for 34 s (the log of the job's program has its stack)
-refused connections: 1,200 (no worker of this job), 3 (wrong token)
-
-operator     tasks      in  out  busy s  waiting bytes  state entries  heaviest
-map, filter      2  12,000   11     1.2          4,000              0   1 (75%)
-
-operator     subtask     in  out  busy s  unread  unsent  state entries  step s  age s  watermark                 waits for
-map, filter        0  3,000    5     1.0       7       0              0     0.0    0.2  2026-01-01T00:00:00.000Z  no input
-map, filter        1  9,000    5     1.0       7       0              0    34.2    0.2  -inf
-
-operator     input   watermark  in subtask  held back by
-map, filter  source  -inf                1  subtask 0
-
-slice"""
-    output = called("show", "routes", "--subtasks")[1]
-    assert text in output
-    assert one.asked == [{"verb": "show", "subtasks": True}]
-
-
-def test_where_lost_workers_are_replaced_each_slice_is_shown_with_its_standbys_and_its_losses(
-    served: Callable[..., Served],
-) -> None:
-    ready, late = SliceStandby(2, "h3", "5", 4714, True, 7, 2, 1.5), SliceStandby(3, "h4", None, 4715, False)
-    failover = Failover(1_700_000_000.5, 20.0, 1.0, 300.0, 79.0, 400.0)
-    slices = [
-        SliceStatus(0, "h1", "3", 4711, 0, (ready, late), 1_200, 14_000, 3_000_000, not_replaced="the job is STOPPING"),
-        SliceStatus(1, "h2", "4", 4712, 1, (replace(ready, behind=0),), 0, 0, 500, replaced=1, last_failover=failover),
-        SliceStatus(2, None, None, None, 0, being_replaced=True),
-    ]
-    served({**SHOWN, "standby": {"ready": 1}, "slices": [asdict(one) for one in slices]})
-    text = """\
-slice  host     executor  process  attempt  standbys                      behind                     log  entries     kept  replaced
-    0  h1       3         4711           0  2 on h3, executor 5; 3 on h4  2 (1.5 s); not ready  13.7 KiB    1,200  2.9 MiB         0
-    1  h2       4         4712           1  2 on h3, executor 5           0                          0 B        0    500 B         1
-    2  nowhere                           0  none                                                     0 B        0      0 B         0
-
-slice 0: all had to start again when it was lost: the job is STOPPING
-slice 1: lost at 2023-11-14T22:13:20.500Z and replaced in 400 ms (process 20, survivors 1, restore 300, replay 79)
-slice 2: its worker was lost, and is being replaced
-"""  # noqa: E501 - as wide as it is
-    output = called("show", "routes")[1]
-    assert output[output.index("slice") :] == text
-    assert json.loads(called("show", "routes", "--json")[1])["slices"][1]["last_failover"] == asdict(failover)
-
-
-def test_of_a_job_that_has_only_begun_it_is_said_that_nothing_is_known(served: Callable[..., Served]) -> None:
-    served({**SHOWN, "status": "STARTING", "operators": [], "slices": [], "progress": None})
-    assert "STARTING; no worker has reported yet" in called("show", "routes")[1]
-
-
 def test_a_savepoint_is_made_where_the_command_says_or_in_the_usual_place(
     served: Callable[..., Served], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -506,7 +393,7 @@ def test_a_cancelled_job_is_reported_when_it_has_ended(served: Callable[..., Ser
     assert one.asked == 2 * [{"verb": "cancel"}]
 
 
-@pytest.mark.parametrize("command", ["show", "checkpoint", "savepoint", "stop", "cancel"])
+@pytest.mark.parametrize("command", ["show", "doctor", "stacks", "checkpoint", "savepoint", "stop", "cancel"])
 def test_every_command_says_what_is_running_what_went_wrong_and_what_took_too_long(
     served: Callable[..., Served], command: str
 ) -> None:

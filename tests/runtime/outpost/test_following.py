@@ -289,10 +289,12 @@ def test_another_terminal_shows_stops_and_cancels_it(
     job = far.begin()
     until(lambda: job.last_progress and job.last_progress["tailrace"]["totalInputRows"])
     [(path, _)] = jobs()
-    shown = query(path, {"verb": "show"}, 20)
-    assert shown is not None and (shown["status"], shown["restarts"]) == ("RUNNING", 0)
-    assert shown["progress"]["tailrace"]["totalInputRows"] and shown["operators"][0]["records_in"]
-    assert [one["parallelism"] for one in shown["operators"]] == [v.parallelism for v in far.plan.vertices]
+    shown = query(path, {"verb": "snapshot"}, 20)
+    assert shown is not None and (shown["job"]["status"], shown["job"]["restarts"]) == ("RUNNING", 0)
+    assert shown["job"]["records_in"] and shown["health"] == "good"
+    stacks = query(path, {"verb": "stacks"}, 20)
+    assert stacks is not None and [one["problem"] for one in stacks["workers"]] == ["", ""]
+    assert query(path, {"verb": "keys"}, 20) is not None
     ended = query(path, {"verb": "stop", "savepoint": ""}, 20)
     assert ended is not None and (ended["status"], Path(ended["path"]).is_dir()) == ("FINISHED", True)
     far.post.thread.join(5)
@@ -329,8 +331,8 @@ def test_who_follows_a_job_sees_its_slices_and_who_stands_by(
     assert (standby.place, standby.pid, standby.ready) == (2, os.getpid(), True)
     assert standby.behind is not None and [one.place for one in second.standbys] == [2]
     [(path, _)] = jobs()
-    shown = query(path, {"verb": "show"}, 20)
-    assert shown is not None and shown["standby"]["ready"] == 1
+    shown = query(path, {"verb": "snapshot"}, 20)
+    assert shown is not None and shown["standbys"] == [1, 1]
     assert [one["standbys"][0]["place"] for one in shown["slices"]] == [2, 2]
     job.cancel()
     assert job.await_termination(20)

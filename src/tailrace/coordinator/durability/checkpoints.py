@@ -18,6 +18,8 @@ from tailrace.state.manifest import Manifest, Prepared, StateFile, encode_manife
 from tailrace.state.paths import manifest_name, published_mark
 
 HISTORY = 100
+FAILED = 50
+"""Checkpoints that were given up, of which the reasons are kept."""
 
 
 @dataclass(frozen=True)
@@ -186,7 +188,7 @@ class Checkpoints:
         could not be written because the storage was out of reach, do not count."""
         self.in_a_row = 0
         """The number of all failures in a row."""
-        self.last_failure: FailedCheckpoint | None = None
+        self.failed: deque[FailedCheckpoint] = deque(maxlen=FAILED)
         self.not_before = 0
         """The time before which no checkpoint is triggered: the storage is out of reach until then, as far as is known."""
         self.final_again = False
@@ -212,7 +214,8 @@ class Checkpoints:
         deletions need is in the storage."""
         self.history.extend(books.history)
         self.completed, self.aborted = books.completed, books.aborted
-        self.in_a_row, self.last_failure = books.in_a_row, books.last_failure
+        self.in_a_row = books.in_a_row
+        self.failed.extend(books.failed)
 
     # When.
 
@@ -419,7 +422,8 @@ class Checkpoints:
         self.committing, self.commit_sent_at = None, None
         self.final_again = False
         for pending in list(self.pending.values()):
-            self._drop(pending.id, now)
+            away = " (its manifest was on its way, and may be found there)" if pending.committing else ""
+            self._drop(pending.id, f"{reason}{away}", now)
             if pending.committing:
                 self._unanswered |= pending.needs()
             else:  # a worker forgets its file after the ack: this run deletes it, unless the manifest on its way needs it
@@ -443,10 +447,8 @@ class Checkpoints:
         reported as a failure. `counts`: it counts among the failures that the job tolerates."""
         if not self.is_open(number):
             return None
-        pending = self._drop(number, now)
-        if failure:
-            self.in_a_row += 1
-            self.last_failure = FailedCheckpoint(number, reason, now + self.clock_offset)
+        pending = self._drop(number, reason, now, failure)
+        self.in_a_row += int(failure)
         failure = failure and counts and not pending.requested
         self.failures += int(failure)
         too_many = failure and self.failures > self.settings.tolerated_failures
@@ -480,8 +482,9 @@ class Checkpoints:
             if later.id > number:
                 later.base.add(ack.file)
 
-    def _drop(self, number: int, now: int) -> PendingCheckpoint:
+    def _drop(self, number: int, reason: str, now: int, failure: bool = False) -> PendingCheckpoint:
         self.aborted += 1
+        self.failed.append(FailedCheckpoint(number, reason, now + self.clock_offset, failure))
         self._ended_at = now
         return self.pending.pop(number)
 

@@ -1,13 +1,24 @@
-"""What holds a job, in one sentence. The first of these that is the case: the job is over, starts or restarts; a place or
-a step that it waits for; checkpoints that fail; a worker that is being replaced; an operator that is busy while those before
-it wait; an input that holds event time back."""
+"""What holds a job, in sentences, the worst first: the job is over, restarts, or has no slots; a place or a call that it
+waits for; a full disk; checkpoints that fail; a worker that is being replaced; an operator that is busy while those before
+it wait; a loop that grows; an input that holds event time back; a source that falls behind."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tailrace.coordinator.view.snapshot import FailureFigures, JobSnapshot, OperatorFigures
+from tailrace.coordinator.view.snapshot import (
+    FailureFigures,
+    Finding,
+    InputFigures,
+    JobSnapshot,
+    OperatorFigures,
+    StalledStep,
+)
+from tailrace.coordinator.view.tracebacks import line_of
 
+GOOD, WARNS, BAD = "good", "warns", "bad"
+"""The health of a job: nothing holds it; it goes on, and something holds it back; it does not go on."""
+NOTHING = "Nothing holds the job."
 BUSY = 0.8
 """The share from which on an operator counts as busy."""
 PRESSED = 0.5
@@ -16,62 +27,128 @@ SKEWED = 1.5
 """The factor by which a subtask has more than its part of the records, from which on it is named."""
 HELD_SECONDS = 60.0
 """Event time by which an input is behind all others of its operator, from which on it is named."""
+STALLED_SECONDS = 30.0
+"""The duration of a call from which on the job counts as held by it."""
+LATE_SECONDS = 10.0
+"""The duration of a start from which on the missing task slots are a warning."""
+FAILED_IN_A_ROW = 3
+"""Checkpoints that have failed in a row, from which on the job is in a bad state."""
+GROWING_RECORDS = 10_000
+"""Records of feedback that wait at the head of a loop, from which on its growth is named."""
+FULL = ("no space left", "disk quota exceeded", "disk is full", "not enough space")
+"""Parts of errors that mean a full disk, in lower case."""
 
 
-def sentence_of(snapshot: JobSnapshot) -> str:
-    """What holds a job, or that nothing does."""
-    found = _of_status(snapshot)
-    return found if found else next(_troubles(snapshot), "Nothing holds the job.")
+def findings_of(snapshot: JobSnapshot) -> list[Finding]:
+    """All that holds a job, the worst first; empty where nothing does."""
+    return [*_of_status(snapshot), *_waits(snapshot), *_troubles(snapshot)]
 
 
-def _of_status(snapshot: JobSnapshot) -> str:
+def health_of(findings: list[Finding]) -> str:
+    """The worst health of all findings."""
+    return max((one.health for one in findings), key=(GOOD, WARNS, BAD).index, default=GOOD)
+
+
+def _of_status(snapshot: JobSnapshot) -> Iterator[Finding]:
     job, last = snapshot.job, snapshot.failures[-1] if snapshot.failures else None
+    details = "" if last is None else last.details
     match job.status:
         case "FINISHED":
-            return "The job has finished."
+            yield Finding("over", GOOD, "The job has finished.")
         case "CANCELLED":
-            return "The job was cancelled."
+            yield Finding("over", GOOD, "The job was cancelled.")
         case "FAILED" | "FAILING":
-            return f"The job has failed: {_failure_text(last)}"
+            yield Finding("failed", BAD, f"The job has failed: {_failure_text(last)}", details)
         case "RESTARTING":
-            return f"The job restarts (restart {job.restarts}): {_failure_text(last)}"
+            yield Finding("restarts", BAD, f"The job restarts (restart {job.restarts}): {_failure_text(last)}", details)
+            yield from _slots(snapshot)
         case "CREATED" | "STARTING":
-            return f"The job waits for its workers: {job.workers_reporting} of {job.workers} have reported."
+            yield from _slots(snapshot)
         case "STOPPING" | "FINISHING" | "CANCELLING":
-            return f"The job is {job.status.lower()}."
-    return ""
+            yield Finding("ends", GOOD, f"The job is {job.status.lower()}.")
 
 
 def _failure_text(failure: FailureFigures | None) -> str:
     if failure is None:
         return "the reason is not known yet."
     where = f" ({failure.line})" if failure.line is not None else ""
-    return f"{failure.text}{where}"
+    return f"{_of_disk(failure.text)}{failure.text}{where}"
 
 
-def _troubles(snapshot: JobSnapshot) -> Iterator[str]:
-    """What holds a running job, the worst first."""
-    names = {one.uid: one.name for one in snapshot.graph.operators}
+def _of_disk(reason: str) -> str:
+    """The beginning of a sentence on a failure, where a full disk is its reason."""
+    return "a disk is full: " if _is_full(reason) else ""
+
+
+def _is_full(reason: str) -> bool:
+    return any(part in reason.lower() for part in FULL)
+
+
+def _slots(snapshot: JobSnapshot) -> Iterator[Finding]:
+    """What a job waits for that starts, or starts again."""
+    job, since = snapshot.job, max(0.0, snapshot.at - snapshot.job.since)
+    health = WARNS if since >= LATE_SECONDS else GOOD
+    there, needed = job.workers_connected, job.workers
+    if there < needed:
+        what = f"The job waits for task slots: {there} of {needed} workers have one after {since:,.0f} s"
+        why = "; Spark has no free slot for the others: end other jobs, give Spark more cores, or lower the parallelism"
+        yield Finding("slots", health, f"{what}{why if since >= LATE_SECONDS else ''}.")
+    elif job.workers_reporting < needed and job.status != "RESTARTING":
+        what = f"The job waits for its workers: {job.workers_reporting} of {needed} have reported"
+        yield Finding("starts", health, f"{what}.")
+
+
+def _waits(snapshot: JobSnapshot) -> Iterator[Finding]:
+    """Places and calls that a job waits for, whatever its status is."""
     taken = snapshot.checkpoints
     for place in taken.waits_for if taken is not None else ():
-        yield f"The job waits for {place.place} for {place.age:,.0f} s: {place.reason}"
+        what = f"The job waits for {place.place} for {place.age:,.0f} s: {_of_disk(place.reason)}{place.reason}"
+        yield Finding("disk" if _is_full(place.reason) else "outage", BAD, what)
+    names = _names(snapshot)
     for stall in snapshot.stalled:
-        yield f"`{names[stall.operator]}`, subtask {stall.subtask}: a step has not come back for {stall.seconds:,.0f} s."
+        health = BAD if stall.seconds >= STALLED_SECONDS else WARNS
+        yield Finding("stalled", health, _stall_text(stall, names), stall.stack)
+
+
+def _stall_text(stall: StalledStep, names: dict[str, str]) -> str:
+    who = f"`{names[stall.operator]}`, subtask {stall.subtask}" if stall.operator else f"Worker {stall.subtask}"
+    line = line_of(stall.stack)
+    where = f", at {line}" if line is not None else ""
+    return f"{who}: {stall.work} has not come back for {stall.seconds:,.0f} s{where}."
+
+
+def _troubles(snapshot: JobSnapshot) -> Iterator[Finding]:
+    """What holds a job that runs."""
+    job, taken = snapshot.job, snapshot.checkpoints
+    if job.status not in ("RUNNING", "STOPPING", "FINISHING"):
+        return
     for one in snapshot.slices:
         if one["being_replaced"]:
-            yield f"Worker {one['slot']} was lost, and is being replaced; the others go on."
+            yield Finding("replaced", WARNS, f"Worker {one['slot']} was lost, and is being replaced; the others go on.")
     if taken is not None and taken.failed_in_a_row:
-        reason = f": {taken.failures[-1].reason}" if taken.failures else "."
-        many = taken.failed_in_a_row
-        yield f"{many} checkpoint{'s have' if many > 1 else ' has'} failed since the last complete one{reason}"
-    if snapshot.job.workers_reporting < snapshot.job.workers:
-        yield f"{snapshot.job.workers_reporting} of {snapshot.job.workers} workers have reported."
-    yield from _bottleneck(snapshot, names)
-    yield from _held_inputs(snapshot, names)
+        failed = [one for one in taken.failures if one.failure]
+        why, many = failed[-1].reason if failed else "", taken.failed_in_a_row
+        what = f"{many} checkpoint{'s have' if many > 1 else ' has'} failed since the last complete one"
+        health = BAD if many >= FAILED_IN_A_ROW or _is_full(why) else WARNS
+        kind = "disk" if _is_full(why) else "checkpoints"
+        yield Finding(kind, health, f"{what}: {_of_disk(why)}{why}" if why else f"{what}.")
+    if job.workers_reporting < job.workers:
+        yield Finding("starts", WARNS, f"{job.workers_reporting} of {job.workers} workers have reported.")
+    busy = [*_bottlenecks(snapshot)]
+    yield from busy
+    yield from _loops(snapshot)
+    held = [*_held_inputs(snapshot)]
+    yield from held
+    yield from _behind(snapshot, busy=bool(busy), held=bool(held))
 
 
-def _bottleneck(snapshot: JobSnapshot, names: dict[str, str]) -> Iterator[str]:
+def _names(snapshot: JobSnapshot) -> dict[str, str]:
+    return {one.uid: one.name for one in snapshot.graph.operators}
+
+
+def _bottlenecks(snapshot: JobSnapshot) -> Iterator[Finding]:
     """The operators that are busy, behind ones that wait for them first."""
+    names = _names(snapshot)
     chains: dict[int, list[str]] = {}
     for operator in snapshot.graph.operators:
         chains.setdefault(operator.chain, []).append(operator.uid)
@@ -88,7 +165,9 @@ def _bottleneck(snapshot: JobSnapshot, names: dict[str, str]) -> Iterator[str]:
         assert one.busy is not None
         whole = " → ".join(names[uid] for uid in chains[chain])
         what = "the operators before it wait" if chain in pressed else "more input would have to wait"
-        yield f"`{whole}` is busy ({one.busy.worst:.0%}): {what}{_skew_text(one)}."
+        skew = _skew_text(one)
+        text = f"`{whole}` is busy ({one.busy.worst:.0%}): {what}{skew}{_heaviest(one)}."
+        yield Finding("skew" if skew else "busy", WARNS, text, operator=chains[chain][0])
 
 
 def _skew_text(figures: OperatorFigures) -> str:
@@ -99,18 +178,72 @@ def _skew_text(figures: OperatorFigures) -> str:
     return ""
 
 
+def _heaviest(figures: OperatorFigures) -> str:
+    """The key on which an operator spends most of its time, where it was requested."""
+    keys = figures.heaviest_keys
+    return f"; {keys[0].share:.0%} of its time goes to key {keys[0].key}" if keys and keys[0].share >= PRESSED else ""
+
+
 def _is_pressed(figures: OperatorFigures) -> bool:
     return figures.backpressured is not None and figures.backpressured.worst >= PRESSED
 
 
-def _held_inputs(snapshot: JobSnapshot, names: dict[str, str]) -> Iterator[str]:
-    """The inputs that hold event time back: farther behind than all others of their operator."""
+def _loops(snapshot: JobSnapshot) -> Iterator[Finding]:
+    """The loops that feed back more than they process."""
+    for one in snapshot.loops:
+        waits, growth = one.feedback_waiting, one.growth
+        if (
+            waits is not None
+            and growth is not None
+            and waits >= GROWING_RECORDS
+            and growth * HELD_SECONDS > 0.1 * waits
+        ):
+            what = f"Loop `{one.name}` grows: {waits:,} records of feedback wait at its head"
+            yield Finding("loop", WARNS, f"{what}, {growth:,.0f} more each second.")
+
+
+def _held_inputs(snapshot: JobSnapshot) -> Iterator[Finding]:
+    """The inputs that hold event time back: they stand still, while other inputs of their operator or other subtasks of
+    their source are ahead."""
+    names = _names(snapshot)
     for held in snapshot.inputs:
         others = [one for one in snapshot.inputs if one.operator == held.operator and one is not held]
-        if not held.holds or not others:
+        if not held.holds or not held.stands:
             continue
-        by = f"its input `{names[held.source]}`, subtask {held.held_by}"
-        if held.watermark == "-inf" and any(one.watermark != "-inf" for one in others):
-            yield f"Event time of `{names[held.operator]}` waits for {by}, which has had none yet."
-        elif held.lag is not None and all(one.lag is None or held.lag - one.lag >= HELD_SECONDS for one in others):
-            yield f"Event time of `{names[held.operator]}` is held back by {by}: {held.watermark}."
+        behind = _is_behind(held, others)
+        if not behind and not held.others_ahead and held.held_by_split is None:
+            continue
+        split = "" if held.held_by_split is None else f", split {held.held_by_split}"
+        by = f"its input `{names[held.source]}`, subtask {held.held_by}{split}"
+        idle = "" if behind else "; the others are ahead, and `idle_after` lets them go on without it"
+        if held.watermark == "-inf":
+            what = f"Event time of `{names[held.operator]}` waits for {by}, which has had none yet{idle}."
+        else:
+            what = f"Event time of `{names[held.operator]}` is held back by {by}: {held.watermark}{idle}."
+        yield Finding("event time", WARNS, what, operator=held.operator)
+
+
+def _is_behind(held: InputFigures, others: list[InputFigures]) -> bool:
+    """True if an input is farther behind than all others of its operator."""
+    if not others:
+        return False
+    if held.watermark == "-inf":
+        return any(one.watermark != "-inf" for one in others)
+    return held.lag is not None and all(one.lag is None or held.lag - one.lag >= HELD_SECONDS for one in others)
+
+
+def _behind(snapshot: JobSnapshot, *, busy: bool, held: bool) -> Iterator[Finding]:
+    """A job that falls behind its input."""
+    lag = snapshot.job.lag
+    if lag is None or not lag.grows:
+        return
+    unit, value = ("s", lag.seconds) if lag.seconds is not None else ("records", lag.records)
+    assert value is not None and lag.change is not None
+    amounts = (
+        f"{value:,.0f} {unit} behind{'' if lag.source else ' the clock'}, {lag.change:,.0f} more than a minute ago"
+    )
+    if lag.source:
+        why = "" if busy else "; no operator is busy: the source reads more slowly than records come"
+        yield Finding("behind", WARNS, f"`{_names(snapshot)[lag.source]}` falls behind: {amounts}{why}.")
+    elif not held:
+        yield Finding("event time", WARNS, f"Event time stands, or is slower than the clock: {amounts}.")

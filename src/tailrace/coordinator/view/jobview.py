@@ -12,7 +12,7 @@ from tailrace.coordinator.job.failures import Cause
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.stats import Books, CheckpointStats
 from tailrace.coordinator.view.slices import Slices
-from tailrace.protocol.deployment import SubtaskReport
+from tailrace.protocol.deployment import SubtaskReport, UnderWay
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,10 @@ class SlotFigures:
     """The newest reports of a slot's worker."""
 
     reports: Sequence[SubtaskReport]
+    under_way: UnderWay | None = None
+    """The work of its thread that had not come back at its last sign of life."""
+    connected: bool = True
+    """True if a worker holds the slot."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,8 @@ class JobView:
     books: Books | None = None
     """The figures of the checkpoints; None for a job that takes none."""
     slices: Slices = field(default_factory=Slices)
+    waves: Sequence[int] = ()
+    """The number of waves that have looked for the end of each loop nest."""
     due: bool = False
     """True if a progress report is due."""
 
@@ -56,5 +62,5 @@ class JobView:
         """The view with the age that its reports have at `now`, by the clock of the job."""
         since = max(0, now - self.at)
         older = lambda one: msgspec.structs.replace(one, age_micros=one.age_micros + since)  # noqa: E731
-        slots = tuple(SlotFigures(tuple(map(older, slot.reports))) for slot in self.slots)
+        slots = tuple(replace(slot, reports=tuple(map(older, slot.reports))) for slot in self.slots)
         return replace(self, at=self.at + since, slots=slots)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
+
+import msgspec
 
 from tailrace.coordinator.view.jobview import JobView
 from tailrace.coordinator.view.progress import LATE, inflight_bytes, largest_lags
 from tailrace.coordinator.view.snapshot import (
+    HeavyKey,
     InputFigures,
     LoopFigures,
     Metric,
@@ -17,10 +20,10 @@ from tailrace.coordinator.view.snapshot import (
     SourceFigures,
     SubtaskFigures,
 )
-from tailrace.elements.timestamps import MAX_TIME, MIN_TIME, isoformat
+from tailrace.elements.timestamps import FAR_AHEAD, MAX_TIME, MIN_TIME, isoformat
 from tailrace.graph.explain import loops_of
 from tailrace.graph.graph import Node
-from tailrace.graph.operators import Head, Source
+from tailrace.graph.operators import Head, Loop, Source
 from tailrace.graph.plan import Plan, Vertex
 from tailrace.protocol.deployment import BUCKET, BUCKETS, SUM, InputTime, OperatorReport, SubtaskReport
 
@@ -28,6 +31,8 @@ HELD_UP = frozenset({"no credit", "encoding", "held"})
 """The reasons (`SubtaskReport.waits_for`) with which a subtask does not go on although it has input: an operator behind it
 takes nothing more, or a checkpoint does not let it."""
 FAILED = "failed_records"
+HELD_BY_SPLIT = ".held_by_split"
+"""The end of the name of the figure with the split that holds event time back."""
 Place = tuple[int, int]
 """A subtask: its vertex, or the node of an operator, and its number."""
 
@@ -56,6 +61,16 @@ class Reports:
                 span = _moment(self._view, one) - before[0]
                 total += max(0, count(one) - count(before[1])) * 1e6 / span if span > 0 else 0.0
         return total if known else None
+
+    def _growth(self, amount: Callable[[SubtaskReport], float], vertex: int) -> float | None:
+        """The growth of an amount in each of the last seconds, below zero where it falls; None where it is not known."""
+        found = []
+        for one in self._of[vertex]:
+            before = self._first.get((one.vertex, one.subtask))
+            span = 0 if before is None else _moment(self._view, one) - before[0]
+            if before is not None and span > 0:
+                found.append((amount(one) - amount(before[1])) * 1e6 / span)
+        return sum(found) if found else None
 
     @cached_property
     def _reported(self) -> dict[Place, OperatorReport]:
@@ -137,13 +152,15 @@ class Reports:
 
     # The parts of a snapshot.
 
-    def operators(self) -> dict[str, OperatorFigures]:
-        """The figures of all operators, by uid."""
+    def operators(self, keys: Mapping[str, list[HeavyKey]] = {}) -> dict[str, OperatorFigures]:
+        """The figures of all operators, by uid. `keys`: those on which an operator's time goes, where they are known."""
         found = {}
         for vertex in self._plan.vertices:
             for at, ident in enumerate(vertex.nodes):
                 node = self._plan.graph.node(ident)
-                found[node.uid] = self._operator(vertex, node, root=at == 0)
+                figures = self._operator(vertex, node, root=at == 0)
+                known = keys.get(node.uid)
+                found[node.uid] = figures if known is None else msgspec.structs.replace(figures, heaviest_keys=known)
         return found
 
     def _operator(self, vertex: Vertex, node: Node, *, root: bool) -> OperatorFigures:
@@ -173,6 +190,7 @@ class Reports:
             late=None if late is None else int(late.total),
             failed=None if failed is None else int(failed.total),
             state_entries=self._count(node.id, mine, "state_entries"),
+            state_bytes=self._count(node.id, mine, "state_bytes"),
             watermark=None if watermark is None else isoformat(watermark),
             lag=self.lag(watermark),
             metrics=metrics,
@@ -213,6 +231,15 @@ class Reports:
 
     def _input(self, time: InputTime, subtask: int, least: int) -> InputFigures:
         edge = self._plan.edges[time.edge]
+        senders = [one for one in self._of[edge.source] if not one.finished]
+        ahead = max((one.watermark for one in senders if one.subtask != time.subtask), default=MIN_TIME)
+        splits = [
+            int(value)
+            for one in senders
+            if one.subtask == time.subtask
+            for name, value in one.metrics.items()
+            if name.endswith(HELD_BY_SPLIT)
+        ]
         return InputFigures(
             self._root(edge.target).uid,
             self._plan.graph.node(edge.source_node).uid,
@@ -221,7 +248,16 @@ class Reports:
             subtask,
             time.subtask,
             time.watermark == least,
+            self._stands(edge.target, subtask, time),
+            ahead - time.watermark >= FAR_AHEAD,
+            splits[0] if splits else None,
         )
+
+    def _stands(self, vertex: int, subtask: int, time: InputTime) -> bool:
+        """True if an input of a subtask has not moved in the last seconds, or is known for the first time."""
+        before = self._first.get((vertex, subtask))
+        known = [] if before is None else before[1].inputs
+        return all(one.watermark == time.watermark for one in known if one.edge == time.edge)
 
     def _root(self, vertex: int) -> Node:
         return self._plan.graph.node(self._plan.vertices[vertex].nodes[0])
@@ -254,26 +290,36 @@ class Reports:
             if isinstance(node.operator, Head):
                 heads[node.scope] = vertex.id, node.name
         return [
-            self._loop(str(scope), loop.name, *heads[scope])
+            self._loop(str(scope), loop, *heads[scope])
             for scope, loop in sorted(loops_of(self._plan).items(), key=lambda one: (one[0].level, str(one[0])))
         ]
 
-    def _loop(self, scope: str, name: str, vertex: int, head: str) -> LoopFigures:
+    @cached_property
+    def _waves(self) -> dict[str, int]:
+        """The number of waves that have looked for the end of a loop, by the scope of an outermost one."""
+        return {str(nest.scope): number for nest, number in zip(self._plan.nests, self._view.waves, strict=False)}
+
+    def _loop(self, scope: str, loop: Loop, vertex: int, head: str) -> LoopFigures:
         mine = self._of[vertex]
         if not mine:
-            return LoopFigures(scope, name)
-        total = f"{head}.feedback_total"
+            return LoopFigures(scope, loop.name)
+        rounds = [one.metrics[f"{head}.round"] for one in mine if f"{head}.round" in one.metrics]
+        total, waits = f"{head}.feedback_total", f"{head}.feedback_records"
 
         def sum_of(what: str) -> int:
             return int(sum(one.metrics.get(f"{head}.{what}", 0.0) for one in mine))
 
         return LoopFigures(
             scope,
-            name,
+            loop.name,
             sum_of("feedback_records"),
             sum_of("feedback_spilled_bytes"),
             sum_of("feedback_total"),
             self.rate(lambda one: int(one.metrics.get(total, 0.0)), vertex),
+            round=int(max(rounds)) if rounds else None,
+            rounds=None if loop.rounds is None else loop.rounds.max,
+            waves=self._waves.get(scope),
+            growth=self._growth(lambda one: one.metrics.get(waits, 0.0), vertex),
         )
 
     def subtasks(self) -> list[SubtaskFigures]:

@@ -233,37 +233,6 @@ def inflight_bytes(reports: Sequence[SubtaskReport]) -> int:
     return sum(r.queued_bytes + r.unsent_bytes for r in reports)
 
 
-def operator_figures(plan: Plan, reports: Sequence[SubtaskReport]) -> list[dict[str, Any]]:
-    """Figures of every vertex, of all its subtasks that have reported together."""
-    found = []
-    for vertex in plan.vertices:
-        mine = [report for report in reports if report.vertex == vertex.id]
-        found.append(
-            {
-                "name": vertex.name,
-                "parallelism": vertex.parallelism,
-                "records_in": sum(report.records_in for report in mine),
-                "records_out": sum(report.records_out for report in mine),
-                "busy_seconds": sum(report.worked_micros for report in mine) / 1e6,
-                "heaviest": _heaviest(mine),
-                "waiting_bytes": inflight_bytes(mine),
-                "state_entries": sum(report.state_entries for report in mine),
-                "blocked": sum(report.blocked for report in mine),
-                "finished": sum(report.finished for report in mine),
-            }
-        )
-    return found
-
-
-def _heaviest(reports: Sequence[SubtaskReport]) -> dict[str, Any] | None:
-    """The subtask of an operator with the most records, and its share of them; None where there is nothing to compare."""
-    total = sum(report.records_in for report in reports)
-    if len(reports) < 2 or not total:
-        return None
-    most = max(reports, key=lambda report: report.records_in)
-    return {"subtask": most.subtask, "share": most.records_in / total}
-
-
 def _input(plan: Plan, time: InputTime) -> dict[str, Any]:
     """Event time on an input, and the subtask that holds it back."""
     source = plan.vertices[plan.edges[time.edge].source].name

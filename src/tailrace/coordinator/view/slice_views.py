@@ -29,10 +29,11 @@ def view_of(machine: Coordinator, now: int, at: int, refused: Mapping[str, int])
         at,
         machine.attempts.restarts,
         machine.cause,
-        tuple(SlotFigures(tuple(slot.figures(now))) for slot in slots),
+        tuple(SlotFigures(tuple(slot.figures(now)), slot.under_way, slot.connected) for slot in slots),
         dict(counts),
         books_of(machine, now),
         slices_of(machine.roster, machine.takeovers, machine.checkpoints.clock_offset),
+        tuple(machine.nests.waves(number) for number in range(len(machine.nests.specs))),
     )
 
 
@@ -107,7 +108,7 @@ def books_of(machine: Coordinator, now: int) -> Books | None:
         checkpoints.aborted,
         tuple(_under_way(one, machine.roster, now) for one in list(checkpoints.pending.values())),
         checkpoints.in_a_row,
-        checkpoints.last_failure,
+        tuple(checkpoints.failed),
         (*waits, *durability.output.lanes.waits(now)),
     )
 

@@ -44,7 +44,8 @@ class Metric(msgspec.Struct, frozen=True):
 
 
 class HeavyKey(msgspec.Struct, frozen=True):
-    """A key with many records, as text, and its share of the records of its operator: an estimate."""
+    """A key on which much of its operator's time goes, as text, and its share of that time: an estimate from looks at the
+    workers."""
 
     key: str
     share: float
@@ -72,6 +73,35 @@ class FailureFigures(msgspec.Struct, frozen=True):
     """The number of the restart that followed; None where none did."""
     worker: int | None = None
     """The number of the worker that was lost and replaced alone, where that followed."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """Something that holds a job."""
+
+    kind: str
+    """The kind of it, such as "outage" or "busy"."""
+    health: str
+    """The health of a job with it: "good", "warns" (the job goes on) or "bad" (it does not)."""
+    text: str
+    """A sentence."""
+    details: str = ""
+    """A stack or a traceback, where there is one."""
+    operator: str | None = None
+    """The uid of the operator that holds the job, where it is one."""
+
+
+class LagFigures(msgspec.Struct, frozen=True):
+    """The distance of a job from the end of its input: of the source that is farthest behind. Where no source measures it,
+    that of event time from the clock."""
+
+    seconds: float | None
+    records: float | None
+    source: str | None
+    """The uid of the source; None for event time."""
+    change: float | None = None
+    """The change in the last minute, in seconds where they are known, else in records; None before ten seconds of it."""
+    grows: bool = False
+    """True if it has grown in the last minute by more than figures do that are steady."""
 
 
 class JobFigures(msgspec.Struct, frozen=True):
@@ -104,6 +134,10 @@ class JobFigures(msgspec.Struct, frozen=True):
     event_time_lag: float | None = None
     inflight_bytes: int | None = None
     refused_connections: dict[str, int] = {}
+    workers_connected: int = 0
+    """The number of workers that hold their task slots."""
+    lag: LagFigures | None = None
+    """The distance from the end of the input; None where it is not known."""
 
 
 class GraphOperator(msgspec.Struct, frozen=True):
@@ -179,6 +213,7 @@ class OperatorFigures(msgspec.Struct, frozen=True):
     waiting_skew: Skew | None = None
     """Bytes that wait to be read, by subtask."""
     heaviest_keys: list[HeavyKey] | None = None
+    """The keys with most of its time, the first one with the most. They are looked for on request."""
     waiting_bytes: int | None = None
     """Bytes that wait at both ends of its chain: arrived and not read, or emitted and without credit."""
     late: int | None = None
@@ -187,6 +222,7 @@ class OperatorFigures(msgspec.Struct, frozen=True):
     """Records set aside because user code has failed; None where it sets none aside."""
     state_entries: int | None = None
     state_bytes: int | None = None
+    """Bytes of its keyed state: an estimate from the size of an entry in checkpoints; None before there is one."""
     watermark: str | None = None
     """The lowest event time of its subtasks."""
     lag: float | None = None
@@ -208,6 +244,12 @@ class InputFigures(msgspec.Struct, frozen=True):
     """The subtask of `source` that holds it back."""
     holds: bool = False
     """True if this input is the one that holds its operator back."""
+    stands: bool = False
+    """True if it has not moved in the last seconds."""
+    others_ahead: bool = False
+    """True if another subtask of `source` is a minute of event time ahead."""
+    held_by_split: int | None = None
+    """The split of `held_by` that holds it back, where others of its splits are a minute ahead."""
 
 
 class SourceFigures(msgspec.Struct, frozen=True):
@@ -241,11 +283,14 @@ class CheckpointFigures(msgspec.Struct, frozen=True):
 
 
 class CheckpointFailure(msgspec.Struct, frozen=True):
-    """A checkpoint that has failed."""
+    """A checkpoint that will never be complete."""
 
     id: int
     at: float
     reason: str
+    failure: bool = True
+    """False where it was given up for another reason than a failure of its own: a worker was lost, or a newer one is
+    complete."""
 
 
 class CheckpointUnderWay(msgspec.Struct, frozen=True):
@@ -293,15 +338,20 @@ class LoopFigures(msgspec.Struct, frozen=True):
     rounds: int | None = None
     waves: int | None = None
     """The number of waves that have looked for its end."""
+    growth: float | None = None
+    """Records by which `feedback_waiting` has grown in each of the last seconds."""
 
 
 class StalledStep(msgspec.Struct, frozen=True):
     """A step that has not come back for long."""
 
     operator: str
+    """The uid of the operator; empty where it is not known, between steps."""
     subtask: int
     seconds: float
     stack: str = ""
+    work: str = "a step"
+    """The work that it is: a step, or what comes between steps."""
 
 
 class SubtaskFigures(msgspec.Struct, frozen=True):
@@ -355,5 +405,9 @@ class JobSnapshot(msgspec.Struct, frozen=True):
     stalled: list[StalledStep]
     subtasks: list[SubtaskFigures] | None = None
     """The subtasks of all chains, where they were requested."""
+    findings: list[Finding] = []
+    """All that holds the job, the worst first. `sentence` is the text of the first one."""
+    health: str = "good"
+    """The worst health of the findings."""
     format: int = 1
     """The version of this shape. Fields are only ever added."""

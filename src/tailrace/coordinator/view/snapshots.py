@@ -3,19 +3,20 @@ Nothing is computed before a snapshot is requested."""
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict
+from typing import Any
 
 import msgspec
 
-from tailrace.coordinator.actions import CheckpointFailed, Replacing, Restarting, Stalled, Told
+from tailrace.coordinator.actions import Replacing, Restarting, Told
 from tailrace.coordinator.job.failures import Cause
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.stats import Books, CheckpointStats
-from tailrace.coordinator.view.diagnosis import sentence_of
+from tailrace.coordinator.view.diagnosis import NOTHING, findings_of, health_of
 from tailrace.coordinator.view.jobview import JobView
+from tailrace.coordinator.view.lags import LagTrend
 from tailrace.coordinator.view.operators import Reports
 from tailrace.coordinator.view.progress import STALLED_MICROS, inflight_bytes, overall_watermark
 from tailrace.coordinator.view.shape import shape_of
@@ -25,19 +26,22 @@ from tailrace.coordinator.view.snapshot import (
     CheckpointsFigures,
     CheckpointUnderWay,
     FailureFigures,
+    HeavyKey,
     JobFigures,
     JobSnapshot,
     PlaceOutage,
     StalledStep,
 )
+from tailrace.coordinator.view.tracebacks import line_of
 from tailrace.elements.timestamps import isoformat
 from tailrace.graph.plan import Plan
 
 WINDOW = 6
 """Views over which rates and shares are: some five seconds."""
+KEYS_FOR = 60_000_000
+"""Time for which keys that were looked for are shown (int64 microseconds)."""
 KEPT = 50
-"""Failures of a job, and failed checkpoints, that are kept."""
-_FRAME = re.compile(r'  File "(.+)", line (\d+)')
+"""Failures of a job that are kept."""
 
 
 class SnapshotMaker:
@@ -56,8 +60,9 @@ class SnapshotMaker:
         self._views: tuple[JobView, ...] = ()
         """The views of the last seconds since the last restart, the oldest first."""
         self._failures = deque[FailureFigures](maxlen=KEPT)
-        self._failed_checkpoints = deque[CheckpointFailure](maxlen=KEPT)
-        self._stacks: dict[tuple[str | None, int], str] = {}
+        self._lags = LagTrend(plan)
+        self._keys: tuple[int, dict[str, list[HeavyKey]]] = 0, {}
+        """The time of the last look for keys, and what it has found."""
         names = [node.name for node in plan.graph.nodes]
         self._uids = {node.name: node.uid for node in plan.graph.nodes if names.count(node.name) == 1}
 
@@ -72,8 +77,10 @@ class SnapshotMaker:
             self._status, self._since = view.status, view.at or self._now()
         last = self._views[-1] if self._views else None
         if last is not None and last.restarts != view.restarts:
-            self._views, self._stacks = (), {}
+            self._views = ()
+            self._lags.forget()
         if view.due:
+            self._lags.observe(view)
             self._views = (*self._views[1 - WINDOW :], view)
 
     def note(self, event: Told) -> None:
@@ -86,10 +93,10 @@ class SnapshotMaker:
             case Replacing():
                 failure = self._failure(at, event.cause)
                 self._failures.append(msgspec.structs.replace(failure, worker=event.slot))
-            case CheckpointFailed():
-                self._failed_checkpoints.append(CheckpointFailure(event.checkpoint, at, event.reason))
-            case Stalled():
-                self._stacks[event.under_way.operator, event.slot] = event.under_way.stack
+
+    def note_keys(self, keys: dict[str, list[dict[str, Any]]]) -> None:
+        """Takes the keys on which the time of operators goes, by uid. Snapshots of the next minute have them."""
+        self._keys = self._now(), {uid: [HeavyKey(**one) for one in found] for uid, found in keys.items()}
 
     def make(self, view: JobView, *, subtasks: bool = False) -> JobSnapshot:
         """The snapshot of the job, whose newest view this is. `subtasks`: with the figures of each subtask."""
@@ -103,7 +110,7 @@ class SnapshotMaker:
             self._job(view, reports, failures),
             "",
             self._shape,
-            reports.operators(),
+            reports.operators(self._keys[1] if self._now() - self._keys[0] < KEYS_FOR else {}),
             reports.inputs(),
             reports.sources(),
             reports.loops(),
@@ -111,10 +118,12 @@ class SnapshotMaker:
             [asdict(one) for one in view.slices.all],
             None if view.slices.standbys is None else list(view.slices.standbys),
             failures,
-            self._stalls(reports),
+            self._stalls(view),
             reports.subtasks() if subtasks else None,
         )
-        return msgspec.structs.replace(made, sentence=sentence_of(made))
+        found = findings_of(made)
+        sentence = found[0].text if found else NOTHING
+        return msgspec.structs.replace(made, sentence=sentence, findings=found, health=health_of(found))
 
     def _job(self, view: JobView, reports: Reports, failures: list[FailureFigures]) -> JobFigures:
         newest = reports.newest
@@ -143,6 +152,8 @@ class SnapshotMaker:
             reports.lag(watermark),
             inflight_bytes(newest) if newest else None,
             dict(view.refused),
+            sum(slot.connected for slot in view.slots),
+            self._lags.lag(view),
         )
 
     def _failure(self, at: float, cause: Cause, advice: str = "") -> FailureFigures:
@@ -156,7 +167,7 @@ class SnapshotMaker:
             name,
             cause.subtask,
             cause.record,
-            _line_of(cause.message),
+            line_of(cause.message),
             advice,
         )
 
@@ -167,20 +178,23 @@ class SnapshotMaker:
             books.in_a_row,
             [CheckpointUnderWay(one.id, one.age / 1e6, one.phase, list(one.slots)) for one in books.pending],
             [_complete(one) for one in books.history],
-            list(self._failed_checkpoints),
+            [CheckpointFailure(one.id, one.timestamp / 1e6, one.reason, one.failure) for one in books.failed],
             [PlaceOutage(one.place, one.reason, one.tries, one.age / 1e6) for one in books.waits],
         )
 
-    def _stalls(self, reports: Reports) -> list[StalledStep]:
-        nodes = self._plan.graph.node
+    def _stalls(self, view: JobView) -> list[StalledStep]:
+        """The work of each worker that has not come back for long, the longest first."""
         found = []
-        for one in sorted(reports.newest, key=lambda one: -one.under_way_micros):
-            if one.under_way_micros >= STALLED_MICROS:
-                chain = [nodes(ident) for ident in self._plan.vertices[one.vertex].nodes]
-                stacks = {node.uid: self._stacks.get((node.name, one.subtask)) for node in chain}
-                uid, stack = next(((uid, stack) for uid, stack in stacks.items() if stack), (chain[0].uid, ""))
-                found.append(StalledStep(uid, one.subtask, one.under_way_micros / 1e6, stack or ""))
-        return found
+        for slot, figures in enumerate(view.slots):
+            one = figures.under_way
+            if one is not None and one.micros >= STALLED_MICROS:
+                known = [] if one.vertex is None else self._plan.vertices[one.vertex].nodes
+                chain = [self._plan.graph.node(ident) for ident in known]
+                named = [node.uid for node in chain if node.name == one.operator] or [node.uid for node in chain]
+                uid = named[0] if named else self._uids.get(one.operator or "", "")
+                work = "a step" if chain else "opening, publishing or closing"
+                found.append(StalledStep(uid, slot, one.micros / 1e6, one.stack, work))
+        return sorted(found, key=lambda one: -one.seconds)
 
 
 def _complete(one: CheckpointStats) -> CheckpointFigures:
@@ -198,15 +212,3 @@ def _complete(one: CheckpointStats) -> CheckpointFigures:
         one.policy,
         one.inflight,
     )
-
-
-def _line_of(message: str) -> str | None:
-    """The last line of the user's program in a text with a traceback: its file, number and text."""
-    found = None
-    lines = message.splitlines()
-    for at, line in enumerate(lines):
-        frame = _FRAME.match(line)
-        if frame is not None:
-            text = lines[at + 1].strip() if at + 1 < len(lines) and lines[at + 1].startswith("    ") else ""
-            found = f"{frame[1]}:{frame[2]}" + (f": {text}" if text else "")
-    return found

@@ -35,6 +35,10 @@ from tailrace.protocol.deployment import (
 from tailrace.protocol.recovery import Reset
 from tailrace.state.manifest import Prepared
 
+SAME_WORK = 1_000_000
+"""The difference of two beginnings, as a worker measures them, up to which they are of one piece of work (int64
+microseconds)."""
+
 
 @dataclass
 class Slot(WorkerPlace):
@@ -61,6 +65,9 @@ class Slot(WorkerPlace):
     reported_at: int = 0
     """The time of the worker's last report (int64 microseconds of the coordinator's clock)."""
     elapsed: int = 0
+    under_way: UnderWay | None = None
+    """The work of the worker's thread that had not come back at its last sign of life, with the stack of the last one that
+    had a stack."""
     log: tuple[int, int, int] = (0, 0, 0)
     """Entries and bytes of the worker's history, and bytes that it keeps of what has gone to other workers."""
     log_left: int | None = None
@@ -76,7 +83,7 @@ class Slot(WorkerPlace):
         self.deployed = self.finished = False
         self.clean = True
         self.taken = None
-        self.elapsed, self.reported_at = 0, now
+        self.elapsed, self.reported_at, self.under_way = 0, now, None
         return super().admit(hello, now)
 
     def launch(self) -> Launch:
@@ -93,6 +100,8 @@ class Slot(WorkerPlace):
         """Takes a report of the slot's worker."""
         self.reported_at = now
         self.reports, self.elapsed, self.refused = progress.subtasks, progress.elapsed_micros, progress.refused
+        if self.under_way is not None and self.under_way.since < self.elapsed:
+            self.under_way = None
         if self.worked:
             self.reports = [
                 msgspec.structs.replace(one, busy_micros=one.busy_micros + self.worked.get(one.vertex, 0))
@@ -110,6 +119,7 @@ class Slot(WorkerPlace):
         """Notes the work of the worker's thread. Work that began before the worker's last report is over."""
         if under_way is not None and under_way.since < self.elapsed:
             under_way = None
+        self.under_way = _with_stack(under_way, self.under_way)
         step = None if under_way is None else under_way.vertex
         if step is not None and all(
             one.vertex != step for one in self.reports
@@ -137,6 +147,7 @@ class Slot(WorkerPlace):
     def lost_alone(self) -> None:
         """Notes that the worker is lost, and that another one goes on in its place."""
         self.deployed = self.finished = False
+        self.under_way = None
         self.worked |= {one.vertex: one.busy_micros for one in self.reports}
         self.reports, self.log, self.log_left, self.copied = [], (0, 0, 0), None, 0
 
@@ -148,8 +159,15 @@ class Slot(WorkerPlace):
         """Starts the slice anew: what was known of the attempt before does not count."""
         self.attempt += 1
         self.deployed = self.finished = False
-        self.prepared, self.reports, self.worked = [], [], {}
+        self.prepared, self.reports, self.worked, self.under_way = [], [], {}, None
         self.log, self.log_left, self.copied = (0, 0, 0), None, 0
+
+
+def _with_stack(under_way: UnderWay | None, before: UnderWay | None) -> UnderWay | None:
+    """The work of a thread, with the stack that was known of it: not each sign of life has one."""
+    if under_way is None or under_way.stack or before is None or abs(under_way.since - before.since) > SAME_WORK:
+        return under_way
+    return msgspec.structs.replace(under_way, operator=before.operator, stack=before.stack)
 
 
 class Roster:

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
-from tailrace.log import log
+from tailrace.log import fields, log
 
 
 class Announcer:
@@ -34,7 +34,10 @@ class Announcer:
             sink.join(max(0.0, deadline - time.monotonic()))
             if timeout and sink.is_alive():
                 log.warning(
-                    "job %r: published() of sink %r has not returned; the job ends without it", self._job, sink.sink
+                    "job %r: published() of sink %r has not returned; the job ends without it",
+                    self._job,
+                    sink.sink,
+                    extra=fields(job=self._job),
                 )
 
 
@@ -61,4 +64,5 @@ class _Announcement(threading.Thread):
             try:
                 self.function()
             except Exception:
-                log.exception("job %r: published() of sink %r raised in the driver", self.job, self.sink)
+                what, known = "job %r: published() of sink %r raised in the driver", fields(job=self.job)
+                log.exception(what, self.job, self.sink, extra=known)

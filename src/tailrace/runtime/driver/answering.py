@@ -5,20 +5,25 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import deque
-from dataclasses import asdict
 from functools import partial
 from typing import Any, Protocol
 
 import msgspec
 
 from tailrace.coordinator.job.lifecycle import JobStatus
-from tailrace.coordinator.view.progress import operator_figures, subtask_figures
-from tailrace.coordinator.view.slices import standby_figures
 from tailrace.coordinator.view.snapshots import SnapshotMaker
-from tailrace.graph.plan import Plan
 from tailrace.runtime.driver.control import ControlDoor, Reply
-from tailrace.runtime.driver.requests import Runner, Stop, Wish, WishFuture, result_of, wish_of
+from tailrace.runtime.driver.joblog import JobLog
+from tailrace.runtime.driver.requests import (
+    LOOK_SECONDS,
+    InspectWorkers,
+    Runner,
+    Stop,
+    Wish,
+    WishFuture,
+    result_of,
+    wish_of,
+)
 from tailrace.runtime.eventloop.loop import EventLoop
 
 
@@ -27,11 +32,10 @@ class Answered(Protocol):
 
     job_name: str
     job_id: str
-    plan: Plan
     status: JobStatus
-    progress: deque[dict[str, Any]]
     snapshots: SnapshotMaker
     checkpoints: str | None
+    log: JobLog
 
 
 class Answers:
@@ -54,14 +58,16 @@ class Answers:
                 reply(self._who())
             case "place":
                 reply({"checkpoints": self._job.checkpoints})
-            case "show":
-                reply(self._status(subtasks=subtasks))
             case "snapshot":
                 made = self._job.snapshots.make(self._runner.view, subtasks=subtasks)
                 reply(msgspec.to_builtins(made))
             case "cancel":
                 self._runner.cancel()
                 self._at_the_end(reply, {})
+            case "logs":
+                reply({"lines": self._job.log.lines})
+            case "keys":
+                self._pass_on(InspectWorkers(LOOK_SECONDS), partial(self._note_keys, reply))
             case _ if isinstance(wish, Stop):
                 self._pass_on(wish, partial(self._reply_to_stop, reply))
             case _ if wish is not None:
@@ -95,19 +101,11 @@ class Answers:
         who = {"name": job.job_name, "id": job.job_id, "status": str(job.status), "pid": os.getpid()}
         return {**who, "since": since, "restarts": self._runner.view.restarts}
 
-    def _status(self, *, subtasks: bool) -> dict[str, Any]:
-        job, view = self._job, self._runner.view
-        reports = view.reports
-        return {
-            **self._who(),
-            **({"subtasks": subtask_figures(job.plan, reports)} if subtasks else {}),
-            "restarts": view.restarts,
-            "operators": operator_figures(job.plan, reports),
-            "refused_connections": dict(view.refused),
-            "standby": standby_figures(view.slices),
-            "slices": [asdict(one) for one in view.slices.all],
-            "progress": job.progress[-1] if job.progress else None,
-        }
+    def _note_keys(self, reply: Reply, result: dict[str, Any]) -> None:
+        """Takes the keys on which the time of the workers goes: snapshots have them for a while."""
+        if "keys" in result:
+            self._job.snapshots.note_keys(result["keys"])
+        reply({"keys": result["keys"]} if "keys" in result else result)
 
     def _pass_on(self, wish: Wish, reply: Reply) -> None:
         """Passes on a wish, and replies later."""

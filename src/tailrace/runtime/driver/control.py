@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-import logging
 import os
 import re
 import selectors
@@ -17,6 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tailrace.errors import ConfigError
+from tailrace.log import fields, log
 from tailrace.runtime.eventloop.loop import EventLoop
 from tailrace.settings import SETTINGS
 
@@ -29,7 +29,6 @@ FIXED = "/tmp"
 """The folder in which one of a user's folders is on every machine, whatever the settings of a shell are."""
 LONGEST_PATH = 100
 """Bytes that every system allows in the path of a socket."""
-_log = logging.getLogger("tailrace")
 Reply = Callable[[dict[str, Any]], None]
 Handler = Callable[[dict[str, Any], Reply], None]
 
@@ -109,7 +108,12 @@ class ControlDoor:
             loop.register(door, selectors.EVENT_READ, functools.partial(self._enter, door))
         if not self._doors:
             why = "; ".join(refused) or f"there is no folder for its socket; {CONTROL_DIR} names one"
-            _log.warning("job %r cannot be reached from another terminal (tailrace list, show, stop, …): %s", job, why)
+            log.warning(
+                "job %r cannot be reached from another terminal (tailrace list, show, stop, …): %s",
+                job,
+                why,
+                extra=fields(job=job),
+            )
 
     @staticmethod
     def _folders(refused: list[str]) -> list[str]:

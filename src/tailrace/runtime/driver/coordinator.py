@@ -35,9 +35,10 @@ from tailrace.coordinator.view.slice_views import view_of
 from tailrace.errors import CheckpointError
 from tailrace.protocol import deployment
 from tailrace.protocol.wire import FromWorker
+from tailrace.runtime.driver.inspecting import Inspections
 from tailrace.runtime.driver.jobstore import JobStore
 from tailrace.runtime.driver.monitor import JobEnd, JobMonitor
-from tailrace.runtime.driver.requests import Unheard, Wish, WishFuture, put
+from tailrace.runtime.driver.requests import InspectWorkers, Unheard, Wish, WishFuture, put
 from tailrace.runtime.driver.slots import SlotEnded, SlotProvider
 from tailrace.runtime.eventloop.clock import monotonic_micros
 from tailrace.runtime.eventloop.loop import EventLoop
@@ -78,6 +79,8 @@ class JobRunner(threading.Thread):
         self._loop = EventLoop()
         self._at = provider.listen_at()
         self._workers = WorkerDoor(self._token, self._at, self._loop, machine, self._with_executor, now)
+        self._inspections = Inspections(machine.roster, self._workers.inspect)
+        self._workers.on_inspection = self._inspections.receive
         self.store = None if store is None else JobStore(store, self._loop, monitor, machine, self._carry_out, now)
         """The storage of checkpoints; None for a job that takes none."""
         self._waiting: set[WishFuture] = set()
@@ -102,6 +105,10 @@ class JobRunner(threading.Thread):
         return future
 
     def _put(self, wish: Wish, future: WishFuture) -> None:
+        if isinstance(wish, InspectWorkers):
+            future.add_done_callback(self._waiting.discard)
+            self._inspections.begin(wish.seconds, future)
+            return
         put(self.machine, wish, future, self._now())
         self._carry_out()
 
@@ -156,6 +163,7 @@ class JobRunner(threading.Thread):
         timeout = self._timeout()
         self._loop.poll(timeout)
         self._workers.listener.expire(time.monotonic())
+        self._inspections.expire(time.monotonic())
         if not self._was_stopped(timeout):
             self.machine.tick(self._now())
         if time.monotonic() >= self._next_progress:
@@ -202,8 +210,9 @@ class JobRunner(threading.Thread):
         tick = self.machine.next_tick(self._now())
         if tick is not None:
             waits.append(max((tick - self._now()) / 1e6, self._patient_until - time.monotonic()))
-        if self._workers.listener.next_deadline is not None:
-            waits.append(self._workers.listener.next_deadline - time.monotonic())
+        for deadline in (self._workers.listener.next_deadline, self._inspections.next_deadline):
+            if deadline is not None:
+                waits.append(deadline - time.monotonic())
         return max(0.0, min(waits))
 
     def _finish(self) -> None:

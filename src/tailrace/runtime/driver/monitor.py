@@ -18,12 +18,14 @@ from tailrace.coordinator.view.jobview import JobView
 from tailrace.coordinator.view.progress import ProgressMaker
 from tailrace.coordinator.view.snapshots import SnapshotMaker
 from tailrace.graph.plan import Plan
+from tailrace.log import last_resort
 from tailrace.runtime.driver.announcing import Announcer
 from tailrace.runtime.driver.answering import Answering, Answers
-from tailrace.runtime.driver.printed import show_printed
+from tailrace.runtime.driver.joblog import JobLog
 from tailrace.runtime.driver.requests import Runner
 from tailrace.runtime.driver.warning import StorageWarning, warn
 from tailrace.runtime.eventloop.clock import JobClock
+from tailrace.settings import SETTINGS
 
 ANNOUNCE_SECONDS = 60.0
 """Seconds that the end of a job that has finished waits for the `published` of its sinks: readers find all of its output
@@ -145,6 +147,10 @@ class ProgramMonitor(JobMonitor):
         self._maker = ProgressMaker(job_id, job_id, name, plan, self.clock.now())
         self.snapshots = SnapshotMaker(job_id, name, plan, self.clock.now, os.getpid(), socket.gethostname())
         self._on_progress, self._on_end = on_progress, on_end
+        last_resort.write_json(SETTINGS["log_format"].value() == "json")
+        self.log = JobLog(name, job_id, plan, lambda: self.restarts)
+        self.restarts = 0
+        """The number of restarts by the newest view."""
         self._announcer = Announcer(name, on_published)
         self.answers: Answers | None = None
         """The answers to requests of other processes and of the page; None before the job has begun."""
@@ -177,12 +183,12 @@ class ProgramMonitor(JobMonitor):
             case JobEnd():
                 self._take_end(news)
             case WorkerPrinted():
-                show_printed(news, self.plan)
+                self.log.show(news)
             case StorageWarning():
-                warn(self.job_name, news)
+                warn(self.job_name, news, self.log.fields)
             case _:
                 self.snapshots.note(news)
-                warn(self.job_name, news)
+                warn(self.job_name, news, self.log.fields)
 
     def close(self) -> None:
         if self.crash is not None or not self.status.final:
@@ -200,10 +206,12 @@ class ProgramMonitor(JobMonitor):
             if self.listeners is not None:
                 self.listeners.end(self.crash or self.failure or self._failure)
         finally:
+            self.log.close()
             super().close()
 
     def _see(self, view: JobView) -> None:
         self.snapshots.observe(view)
+        self.restarts = view.restarts
         if not view.status.final:
             self.status = view.status
         if view.due and view.status in REPORTED:

@@ -12,8 +12,10 @@ from tailrace.coordinator.view.jobview import JobView
 from tailrace.errors import CheckpointError
 
 WishFuture = Future[Any]
-"""The result of a wish: `CheckpointStats`, `SavepointStats` (or None, for a stop that leaves neither), or a
-`CheckpointError` with the reason why there is none."""
+"""The result of a wish: `CheckpointStats`, `SavepointStats` (or None, for a stop that leaves neither), what a close look has
+shown, or a `CheckpointError` with the reason why there is none."""
+LOOK_SECONDS = 2.0
+"""Seconds for which workers look on which keys their time goes."""
 
 
 class Unheard(CheckpointError):
@@ -47,7 +49,14 @@ class FailJob:
     reason: str
 
 
-Wish = TakeCheckpoint | TakeSavepoint | Stop | FailJob
+@dataclass(frozen=True)
+class InspectWorkers:
+    """A wish for the stacks of all threads of the workers. `seconds`: so long they look on which keys their time goes."""
+
+    seconds: float = 0.0
+
+
+Wish = TakeCheckpoint | TakeSavepoint | Stop | FailJob | InspectWorkers
 
 
 class Runner(Protocol):
@@ -68,7 +77,8 @@ class Runner(Protocol):
 
 
 def put(machine: Coordinator, wish: Wish, future: WishFuture, now: int) -> None:
-    """Hands a wish to a coordinator. The result is an action that carries the future."""
+    """Hands a wish to a coordinator. The result is an action that carries the future. Close looks at the workers are no
+    matter of the coordinator's."""
     match wish:
         case TakeCheckpoint():
             machine.checkpoint(future, now)
@@ -79,6 +89,8 @@ def put(machine: Coordinator, wish: Wish, future: WishFuture, now: int) -> None:
         case FailJob():
             machine.fail(wish.reason, now)
             future.set_result(None)
+        case InspectWorkers():
+            raise AssertionError("the runner carries it out")
         case _:
             assert_never(wish)
 
@@ -93,6 +105,8 @@ def wish_of(request: dict[str, Any]) -> Wish | None:
         case "stop":
             place = request.get("savepoint")
             return Stop(Aim(bool(request.get("drain")), None if place is None else str(place)))
+        case "stacks":
+            return InspectWorkers()
     return None
 
 
@@ -104,4 +118,6 @@ def result_of(future: WishFuture) -> dict[str, Any]:
     stats = future.result()
     if stats is None:
         return {}
+    if isinstance(stats, dict):
+        return stats
     return {"id": stats.id, "path": stats.path, "bytes": stats.size, "duration": stats.duration / 1e6}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 from tailrace.coordinator.actions import (
     CheckpointFailed,
@@ -20,7 +21,7 @@ from tailrace.coordinator.actions import (
     WorkerReplaced,
 )
 from tailrace.elements.sizes import size_text
-from tailrace.log import PACED, log
+from tailrace.log import fields, log
 
 _MINUTE = 60_000_000
 
@@ -33,60 +34,91 @@ class StorageWarning:
     trace: str
 
 
-def warn(job: str, action: Told | StorageWarning) -> None:
+class About(Protocol):
+    """The fields of records on a job (`log.fields`), on a worker or an operator of it."""
+
+    def __call__(
+        self, slot: int | None = None, operator: str | None = None, *, paced: bool = False
+    ) -> dict[str, Any]: ...
+
+
+def _about(slot: int | None = None, operator: str | None = None, *, paced: bool = False) -> dict[str, Any]:
+    return fields(slot=slot, paced=paced)
+
+
+def warn(job: str, action: Told | StorageWarning, about: About = _about) -> None:
     """Logs what goes wrong in a job, and what follows."""
     match action:
         case StorageWarning():
-            log.warning("job %r: " + action.what + "\n%s", job, action.trace)
+            log.warning("job %r: " + action.what + "\n%s", job, action.trace, extra=about())
         case Restarting():
             cause = action.cause
             where = f" in operator {cause.operator!r}" if cause.operator is not None else ""
             text = f"{cause.message}\n{action.advice}" if action.advice else cause.message
-            log.warning("job %r restarts (restart %d)%s: %s", job, action.attempt, where, text)
+            log.warning(
+                "job %r restarts (restart %d)%s: %s",
+                job,
+                action.attempt,
+                where,
+                text,
+                extra=about(cause.slot, cause.operator),
+            )
         case Stalled():
-            log.warning("job %r: %s", job, stall_text(action), extra=PACED)
+            whose = about(action.slot, action.under_way.operator, paced=True)
+            log.warning("job %r: %s", job, stall_text(action), extra=whose)
         case Replacing():
             what = "worker %d is being replaced, and the others go on: %s"
-            log.warning("job %r: " + what, job, action.slot, action.cause.message)
+            log.warning("job %r: " + what, job, action.slot, action.cause.message, extra=about(action.slot))
         case NotReplaced():
-            log.warning("job %r: worker %d cannot be replaced alone: %s", job, action.slot, action.reason)
+            what = "worker %d cannot be replaced alone: %s"
+            log.warning("job %r: " + what, job, action.slot, action.reason, extra=about(action.slot))
         case WorkerReplaced():
             what = "worker %d is back, %.1f s after its loss was noticed"
-            log.warning("job %r: " + what, job, action.slot, action.took / 1e6)
+            log.warning("job %r: " + what, job, action.slot, action.took / 1e6, extra=about(action.slot))
         case CheckpointFailed() | OutOfReach() | InReach():
-            _outage(job, action)
+            _outage(job, action, about)
         case ValuesNotCompared():
             what = "what operator %r emits is not compared in full when a worker is replaced: %s"
-            log.warning("job %r: " + what, job, action.operator, action.reason)
+            log.warning("job %r: " + what, job, action.operator, action.reason, extra=about(None, action.operator))
         case HistoryFills():
             what = "a checkpoint is taken early: the history of worker %d takes %s of %s (StandbyConfig(history_bytes=...))"
             sizes = size_text(action.taken), size_text(action.most)
-            log.warning("job %r: " + what, job, action.slot, *sizes, extra=PACED)
+            log.warning("job %r: " + what, job, action.slot, *sizes, extra=about(action.slot, paced=True))
         case StandbyLost():
             what = "it is started again when the job is" if action.left else "another one is started"
-            log.warning("job %r: standby %d is gone (%s); %s", job, action.place, action.reason, what)
+            log.warning("job %r: standby %d is gone (%s); %s", job, action.place, action.reason, what, extra=about())
         case NotHot():
             what = "standby %d does not follow worker %d any more, until the next checkpoint: %s"
-            log.warning("job %r: " + what, job, action.place, action.slot, action.reason, extra=PACED)
+            log.warning(
+                "job %r: " + what, job, action.place, action.slot, action.reason, extra=about(action.slot, paced=True)
+            )
 
 
-def _outage(job: str, action: CheckpointFailed | OutOfReach | InReach) -> None:
+def _outage(job: str, action: CheckpointFailed | OutOfReach | InReach, about: About) -> None:
     """Logs events that repeat: the 1st, the 2nd, the 4th, the 8th of them, and so on."""
     match action:
         case CheckpointFailed():
             if _is_reported(action.in_a_row):
                 row = "" if action.in_a_row == 1 else f" ({action.in_a_row} in a row)"
                 what = "checkpoint %d has failed%s: %s; %s"
-                log.warning("job %r: " + what, job, action.checkpoint, row, action.reason, action.then, extra=PACED)
+                log.warning(
+                    "job %r: " + what, job, action.checkpoint, row, action.reason, action.then, extra=about(paced=True)
+                )
         case OutOfReach():
             if _is_due(action) if action.setting == "publish_timeout" else _is_reported(action.tries):
                 left = max(0, action.patience - action.since) / 1e6
                 what = "%s is out of reach, for %.0f s now: %s; "
                 what += "tried again in %.1f s, and for %.0f s more (%s)"
                 parts = action.place, action.since / 1e6, action.reason, action.pause / 1e6, left, action.setting
-                log.warning("job %r: " + what, job, *parts, extra=PACED)
+                log.warning("job %r: " + what, job, *parts, extra=about(paced=True))
         case InReach():
-            log.warning("job %r: %s is in reach again, after %.1f s", job, action.place, action.took / 1e6, extra=PACED)
+            log.warning(
+                "job %r: %s is in reach again, after %.1f s",
+                job,
+                action.place,
+                action.took / 1e6,
+                extra=about(paced=True),
+            )
 
 
 def _is_due(action: OutOfReach) -> bool:

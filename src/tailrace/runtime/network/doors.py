@@ -10,13 +10,13 @@ from collections.abc import Callable
 from tailrace.coordinator.machine import Coordinator
 from tailrace.errors import ProtocolViolation
 from tailrace.protocol import wire
-from tailrace.protocol.deployment import Heartbeat, Hello, Leave
+from tailrace.protocol.deployment import Heartbeat, Hello, Inspect, Inspection, Leave
 from tailrace.protocol.succession import Rejoin
 from tailrace.protocol.wire import FromWorker, ToWorker
 from tailrace.runtime.eventloop.clock import monotonic_micros
 from tailrace.runtime.eventloop.loop import EventLoop
 from tailrace.runtime.network.binding import Binding
-from tailrace.runtime.network.link import CONTROL, Link, LinkError
+from tailrace.runtime.network.link import CONTROL, OVER, Link, LinkError
 from tailrace.runtime.network.listener import Listener
 
 
@@ -52,6 +52,8 @@ class WorkerDoor:
         self.rejoined: dict[Link, Rejoin] | None = None
         """The workers of a lost coordinator that have come, while they are awaited; else None."""
         self._speech = wire.Speech()
+        self.on_inspection: Callable[[Inspection], None] = lambda answer: None
+        """What takes the answers to `inspect`."""
 
     def send(self, slot: int, epoch: int, message: ToWorker) -> None:
         """Sends a message to a worker, if it is still there. Raises `TooLarge`."""
@@ -65,6 +67,13 @@ class WorkerDoor:
         except LinkError as error:
             self._lose(slot, epoch, error.reason)
 
+    def inspect(self, request: Inspect) -> None:
+        """Requests a close look of the threads that give signs of life, in all processes that are there."""
+        for heart in list(self._hearts):
+            with contextlib.suppress(LinkError):  # it is about to be lost
+                heart.send(CONTROL, wire.encode(request))
+                heart.flush()
+
     def close_link(self, slot: int, epoch: int) -> None:
         """Closes the link of a worker that was replaced, or that the coordinator no longer receives messages from."""
         link = self.links.pop((slot, epoch), None)
@@ -76,7 +85,7 @@ class WorkerDoor:
         over, even while user code blocks."""
         for heart in [heart for heart, known in self._hearts.items() if known == place]:
             with contextlib.suppress(LinkError):
-                heart.send(CONTROL, b"over")  # else a worker might wait for another coordinator
+                heart.send(CONTROL, OVER)  # else a worker might wait for another coordinator
                 heart.flush()
             self._close(heart)
 
@@ -182,8 +191,10 @@ class WorkerDoor:
     def _heart_ready(self, link: Link, mask: int) -> None:
         try:
             for _, payload in link.readable():
-                beat = wire.decode_greeting(payload)
-                if isinstance(beat, Heartbeat):
+                beat = wire.decode_from_heart(payload)
+                if isinstance(beat, Inspection):
+                    self.on_inspection(beat)
+                else:
                     self._machine.heartbeat(beat.slot, beat.pid, self._now(), beat.under_way, beat.leaving)
         except (LinkError, ProtocolViolation):
             self._close(link)

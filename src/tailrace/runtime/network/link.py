@@ -30,6 +30,7 @@ from tailrace.errors import TailraceError
 
 CONTROL: Final = 1
 FRAME: Final = 2
+OVER: Final = b"over"  # on the link of a worker's signs of life: its job is over
 LIMITS: Final = {CONTROL: 1 << 30, FRAME: 1 << 30}  # largest payload per kind
 
 READ_BYTES: Final = 1 << 20  # about this much per call of readable()

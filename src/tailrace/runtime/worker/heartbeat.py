@@ -9,11 +9,12 @@ import socket
 import threading
 from collections.abc import Callable
 
+from tailrace.errors import ProtocolViolation
 from tailrace.protocol import wire
-from tailrace.protocol.deployment import Heartbeat, UnderWay
+from tailrace.protocol.deployment import Heartbeat, Inspect, Inspection, UnderWay
 from tailrace.runtime.network.config import WorkerConfig
 from tailrace.runtime.network.dialing import reach
-from tailrace.runtime.network.link import CONTROL
+from tailrace.runtime.network.link import CONTROL, OVER
 from tailrace.runtime.network.listener import DialFailed
 from tailrace.runtime.worker.executor_end import ExecutorWatch
 
@@ -24,21 +25,32 @@ GRACE_SECONDS = 3.0
 """Seconds that user code may take to come back once the job is over."""
 
 
+_HEAD = 5
+"""Bytes before the payload of a frame: its length and its kind."""
+
+
+def _frame(payload: bytes) -> bytes:
+    """A control message as it goes over a link."""
+    return len(payload).to_bytes(4, "little") + bytes([CONTROL]) + payload
+
+
 class Heart(threading.Thread):
     """The heartbeat of a worker. It beats until the coordinator closes the link, or the worker stops it. If the
     coordinator closes it the job is over, and user code that has not come back after a grace period is ended with the
-    process. A worker that waits for another coordinator has longer, unless a byte has come before. Each beat carries what
-    `look` sees of the worker's thread, and whether its executor is about to go."""
+    process. A worker that waits for another coordinator has longer, unless `OVER` has come before. Each beat carries what
+    `look` sees of the worker's thread, and whether its executor is about to go. Requests of the coordinator to look more
+    closely are answered between two beats (`inspect`)."""
 
     def __init__(
         self,
         config: WorkerConfig,
         look: Callable[[], UnderWay | None] = lambda: None,
         waits: Callable[[], bool] = lambda: False,
+        inspect: Callable[[Inspect], Inspection] | None = None,
     ) -> None:
         super().__init__(name="tailrace-heartbeat", daemon=True)
         self._config = config
-        self._look = look
+        self._look, self._inspect = look, inspect
         self._executor = ExecutorWatch() if config.watches_executor else None
         self._waits = waits
         """True if the worker waits for another coordinator where its own is lost."""
@@ -71,25 +83,38 @@ class Heart(threading.Thread):
         link = reach(self._config, self._address, "the coordinator")
         sock = self._sock = link.detach()
         sock.settimeout(HEARTBEAT_SECONDS)
-        rest = b""
+        rest = unread = b""
         try:
-            while not self._done.is_set():
+            while not self._done.is_set() and not self._over:
                 rest = rest or self._beat()
                 try:
                     rest = rest[sock.send(rest) :]
-                    self._over = bool(sock.recv(1))
-                    break
+                    data = sock.recv(4096)
                 except TimeoutError:  # nothing to read, or no room: a coordinator that is suspended is not gone
                     continue
-        except OSError:
+                if not data:
+                    break
+                answers, unread = self._answers(unread + data)
+                rest += answers
+        except (OSError, ProtocolViolation):
             pass  # the coordinator is gone: as if it had closed
         finally:
             sock.close()
 
+    def _answers(self, unread: bytes) -> tuple[bytes, bytes]:
+        """The answers to the requests in what has come, and the rest of it. Raises `ProtocolViolation`."""
+        answers = b""
+        while len(unread) >= _HEAD and len(unread) >= (end := _HEAD + int.from_bytes(unread[:4], "little")):
+            payload, unread = unread[_HEAD:end], unread[end:]
+            if payload == OVER:
+                self._over = True
+            elif self._inspect is not None:
+                answers += _frame(wire.encode(self._inspect(wire.decode_to_heart(payload))))
+        return answers, unread
+
     def _beat(self) -> bytes:
         leaving = self._executor is not None and self._executor.look()
-        payload = wire.encode(Heartbeat(self._config.slot, os.getpid(), self._look(), leaving))
-        return len(payload).to_bytes(4, "little") + bytes([CONTROL]) + payload
+        return _frame(wire.encode(Heartbeat(self._config.slot, os.getpid(), self._look(), leaving)))
 
     def spare(self) -> None:
         """Prevents the end of the process: the worker's own thread has come to its end."""

@@ -64,6 +64,14 @@ class WorkerOutput(io.TextIOBase):
         self.own.write(beyond)
         return len(text)
 
+    def add(self, line: PrintedLine) -> bool:
+        """Adds a record of a log to the next report; False where that has as many lines as it may."""
+        if len(self._lines) >= LINES:
+            self._left_out += 1
+            return False
+        self._lines.append(line)
+        return True
+
     def flush(self) -> None:
         self.own.flush()
 

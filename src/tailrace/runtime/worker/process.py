@@ -12,6 +12,7 @@ import random
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import assert_never
 
 from tailrace.errors import ConfigError, ProtocolViolation
@@ -29,8 +30,10 @@ from tailrace.runtime.network.listener import Listener
 from tailrace.runtime.network.peers import Peers
 from tailrace.runtime.worker.backends import Backends
 from tailrace.runtime.worker.calls import WorkerCalls
+from tailrace.runtime.worker.closeview import inspection
 from tailrace.runtime.worker.habits import allow_many_files, no_breakpoint, rare_collections
 from tailrace.runtime.worker.heartbeat import Heart
+from tailrace.runtime.worker.logs import WorkerLog
 from tailrace.runtime.worker.lookup import CoordinatorLookup, with_process
 from tailrace.runtime.worker.random_state import SharedGenerators
 from tailrace.runtime.worker.stepping import Stepper
@@ -118,8 +121,9 @@ class WorkerProcess:
 
     def run(self) -> str:
         """Joins the job, works, leaves. Returns why it left."""
-        look, waits = Watchdog(self.loop, self._stepper, self._started).look, lambda: self.machine.succeeds
-        heart = self._heart = Heart(self.config, look, waits)
+        watchdog = Watchdog(self.loop, self._stepper, self._started)
+        inspect = partial(inspection, self.config.slot, watchdog.thread)
+        heart = self._heart = Heart(self.config, watchdog.look, lambda: self.machine.succeeds, inspect)
         heart.start()
         self._backends.remove_abandoned()
         try:
@@ -127,7 +131,9 @@ class WorkerProcess:
             self._send_hello(self.config.slot)
             self._links.flush(self.control)
             stand_ins = self._shared.with_stand_ins(self.config.intercepts)
-            with stand_ins, rare_collections(), self._stepper.output.in_place():
+            output = self._stepper.output
+            logs = WorkerLog(self.config.slot, self._stepper.place, output.add)
+            with stand_ins, rare_collections(), output.in_place(), logs.in_place():
                 while self.exit_reason is None:
                     self._guarded_turn()
             self._send_goodbye()

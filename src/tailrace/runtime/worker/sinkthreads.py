@@ -7,7 +7,7 @@ import signal
 from collections.abc import Callable
 
 from tailrace.api.connectors import Sink
-from tailrace.log import log
+from tailrace.log import fields, log
 from tailrace.runtime.eventloop.loop import EventLoop
 from tailrace.runtime.eventloop.storing import StorageThread
 from tailrace.task.contract.actions import CallSink
@@ -44,7 +44,8 @@ class SinkThreads:
         """Makes the call in the thread. Returns what the loop is to do."""
         answer = call_sink(action)
         if answer.error and action.method == "settled":  # what it was given comes again
-            log.warning("sink %r: settled() raised %s\n%s", action.name or action.uid, answer.error, answer.traceback)
+            what, known = "sink %r: settled() raised %s\n%s", fields(uid=action.uid)
+            log.warning(what, action.name or action.uid, answer.error, answer.traceback, extra=known)
         return lambda: self.on_answer(answer)
 
     def end(self) -> None:

@@ -33,7 +33,7 @@ class Watchdog:
     def __init__(self, loop: EventLoop, stepper: Stepper, started: int) -> None:
         """`started`: when the worker was started, in nanoseconds of the monotonic clock."""
         self._loop, self._stepper, self._started = loop, stepper, started
-        self._thread = threading.get_ident()
+        self.thread = threading.get_ident()
         self._began = 0
         """Beginning of what was under way at the last look."""
         self._report_after = TOLD_AFTER
@@ -54,7 +54,7 @@ class Watchdog:
         known = self._report_after > TOLD_AFTER and abs(began - self._began) < SHOWN_AFTER
         if not known:
             self._began, self._report_after = began, TOLD_AFTER
-        operator, stack = where(self._thread) if lasted >= self._report_after else (None, "")
+        operator, stack = where(self.thread) if lasted >= self._report_after else (None, "")
         while lasted >= self._report_after:
             self._report_after *= 2
         vertex = None if step is None else step[0].id.vertex
@@ -66,15 +66,25 @@ class Watchdog:
 def where(thread: int) -> tuple[str | None, str]:
     """The operator whose code a thread runs, if it runs one's, and the thread's stack: the user's part of it, or all of
     it if no part is the user's."""
+    frames = turn_frames(thread)
+    users = [one for one in frames if not _is_ours(one)]
+    lines = ((one, one.f_lineno) for one in reversed(users or frames))
+    return operator_in(frames), sendable("".join(traceback.StackSummary.extract(lines).format()))
+
+
+def turn_frames(thread: int) -> list[FrameType]:
+    """The frames of a worker's own thread inside its turn, the innermost first."""
     frames: list[FrameType] = []
     frame = sys._current_frames().get(thread)
     while frame is not None and not _is_turn(frame):
         frames.append(frame)
         frame = frame.f_back
-    operator = next((name for at in range(len(frames)) if (name := _operator(frames, at)) is not None), None)
-    users = [one for one in frames if not _is_ours(one)]
-    lines = ((one, one.f_lineno) for one in reversed(users or frames))
-    return operator, sendable("".join(traceback.StackSummary.extract(lines).format()))
+    return frames
+
+
+def operator_in(frames: list[FrameType]) -> str | None:
+    """The name of the operator whose code these frames run, if it is one's."""
+    return next((name for at in range(len(frames)) if (name := _operator(frames, at)) is not None), None)
 
 
 def _operator(frames: list[FrameType], at: int) -> str | None:

@@ -16,7 +16,7 @@ from typing import Any
 from tailrace.api.checks import check_listener
 from tailrace.elements.timestamps import isoformat
 from tailrace.errors import error_text
-from tailrace.log import log
+from tailrace.log import fields, log
 
 MOST_WAITING = 1_000
 """Number of events that wait for slow listeners, above which reports of progress are left out."""
@@ -61,7 +61,8 @@ class JobListeners:
             self._put("onQueryProgress", lambda: progress_event(report))
         elif not self._left_out:
             self._left_out = True
-            log.warning("job %r: its listeners are slow, and reports of progress are left out", self._name)
+            what = "job %r: its listeners are slow, and reports of progress are left out"
+            log.warning(what, self._name, extra=fields(job=self._name))
 
     def end(self, failure: str | None) -> None:
         """Reports the end of the job, and waits for the listeners for some seconds. `failure`: its text."""
@@ -87,14 +88,16 @@ class JobListeners:
             try:
                 event = make()
             except Exception as error:  # a version of PySpark whose events need more
-                log.warning("job %r: no event for %s can be made: %s", self._name, method, error_text(error))
+                what = "job %r: no event for %s can be made: %s"
+                log.warning(what, self._name, method, error_text(error), extra=fields(job=self._name))
                 continue
             for listener in list(self._listeners):
                 try:
                     getattr(listener, method)(event)
                 except Exception as error:
                     what = "job %r: %s.%s raised %s; the job goes on"
-                    log.warning(what, self._name, type(listener).__name__, method, error_text(error))
+                    who, known = type(listener).__name__, fields(job=self._name)
+                    log.warning(what, self._name, who, method, error_text(error), extra=known)
 
 
 def started_event(job: uuid.UUID, name: str, at: int) -> Any:

@@ -17,7 +17,7 @@ from tailrace.api.restorecheck import RestoreCheck
 from tailrace.elements.timestamps import age_of
 from tailrace.errors import CheckpointNotFound, ConfigError, level_of_user
 from tailrace.graph.plan import Plan
-from tailrace.log import log
+from tailrace.log import fields, log
 from tailrace.passwords import hide_passwords
 from tailrace.settings import SETTINGS
 from tailrace.spark.cluster.defaults import DEFAULTS
@@ -131,7 +131,7 @@ def report_start(name: str, origin: Origin | None) -> None:
         age = max(0.0, time.time() - origin.manifest.timestamp / 1e6)
         where = hide_passwords(f"{origin.folder}/{origin.path}")
         sentence = f"job {name!r} goes on from checkpoint {origin.manifest.checkpoint}, {age_of(age)} old ({where})"
-    log.info("%s", sentence)
+    log.info("%s", sentence, extra=fields(job=name))
     if DEFAULTS.by_command and not (log.isEnabledFor(logging.INFO) and log.hasHandlers()):
         print(sentence, file=sys.stderr)
 

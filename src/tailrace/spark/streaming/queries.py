@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from tailrace.errors import ConfigError, error_text
 from tailrace.graph.operators import Source
 from tailrace.graph.plan import Plan
-from tailrace.log import log
+from tailrace.log import fields, log
 from tailrace.runtime.driver.requests import FailJob, Runner
 from tailrace.spark.streaming.dataframe import WHO, StreamingDataFrame
 
@@ -103,7 +103,7 @@ class JobQueries:
             reason = self._start() or self._look_at_all()
         except Exception as error:
             reason = f"its streaming queries cannot be watched: {error_text(error)}"
-            log.exception("job %r: its streaming queries cannot be watched", self._job)
+            log.exception("job %r: its streaming queries cannot be watched", self._job, extra=fields(job=self._job))
         finally:
             self._stop_all()
         if reason:
@@ -138,7 +138,9 @@ class JobQueries:
             try:
                 one.query.stop()
             except Exception as error:  # Spark is gone, and the query with it
-                log.info("job %r: its streaming query was not stopped: %s", self._job, error)
+                log.info(
+                    "job %r: its streaming query was not stopped: %s", self._job, error, extra=fields(job=self._job)
+                )
 
     def _look(self, one: _Feeding) -> str | None:
         """The reason why a query has failed; empty if it has come to its end, None while it runs."""

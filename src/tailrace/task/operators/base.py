@@ -73,6 +73,8 @@ class OperatorTask(OperatorCutState):
         super().__init__()
         self.node = node
         self.ctx = ctx
+        self.encoded = 0, 0
+        """The number of entries of keyed state that checkpoints have encoded, and their bytes."""
         self.out: Emit = nowhere
         self.side_out: dict[str, Emit] = {}
         self.chains = GroupChains()
@@ -248,6 +250,10 @@ class OperatorTask(OperatorCutState):
     def state_entries(self) -> int:
         """Number of entries of keyed state, for the progress report."""
         return 0
+
+    def figures(self) -> dict[str, float]:
+        """Figures that are made for each progress report, by names that begin with that of the operator."""
+        return {}
 
     def flush_side(self, split: int = -1) -> None:
         """Sends on what the user emitted to side outputs during the last call, for records of this split."""

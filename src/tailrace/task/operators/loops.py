@@ -141,7 +141,8 @@ class HeadTask(OperatorTask, HeadCutState):
         """Figures of the feedback for the progress report."""
         queue, name = self.queue, self.node.name
         figures = {"feedback_records": queue.records + queue.waiting, "feedback_spilled_bytes": queue.spilled}
-        return {f"{name}.{what}": float(value) for what, value in (figures | {"feedback_total": queue.taken}).items()}
+        figures |= {"feedback_total": queue.taken} | ({} if self.loop.rounds is None else {"round": self.round})
+        return {f"{name}.{what}": float(value) for what, value in figures.items()}
 
     @property
     def over(self) -> bool:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tailrace.elements.batches import Batch, Columns, Rows, Times
-from tailrace.elements.timestamps import MIN_TIME, NO_TIME, floor_micros, floor_of_floats, isoformat, seconds
+from tailrace.elements.timestamps import FAR_AHEAD, MIN_TIME, NO_TIME, floor_micros, floor_of_floats, isoformat, seconds
 from tailrace.elements.zonetimes import column_in, instant_in
 from tailrace.errors import message_of
 from tailrace.graph.graph import Node
@@ -199,6 +199,15 @@ class TimestampsTask(OperatorTask, TimestampsCutState):
             return set()
         bound = min(counted.values()) + most
         return {split for split, time in counted.items() if time > bound}
+
+    def figures(self) -> dict[str, float]:
+        """The split that holds event time back, where another one is far ahead of it."""
+        counted = {split: time for split, time in self.largest.items() if split not in self.silent and split >= 0}
+        if len(counted) < 2:
+            return {}
+        slowest = min(counted, key=lambda split: counted[split])
+        far = max(counted.values()) - counted[slowest] >= FAR_AHEAD
+        return {f"{self.node.name}.held_by_split": float(slowest)} if far else {}
 
     def _note_records(self, split: int) -> None:
         self.empty.pop(split, None)

@@ -230,9 +230,8 @@ class Slice:
 
     def _report(self, task: Task, busy: int) -> SubtaskReport:
         metrics: dict[str, float] = {}
-        if task.loop.head is not None:
-            metrics |= task.loop.head.figures()
         for operator in task.chain.operators:
+            metrics |= operator.figures()
             for ctx in operator.contexts():
                 for name, value in (*ctx.metrics.counters.items(), *ctx.metrics.gauges.items()):
                     metrics[f"{ctx.name}.{name}"] = value
@@ -265,7 +264,9 @@ def _operator_reports(task: Task, operator: OperatorTask) -> list[OperatorReport
     gauges = {ctx.name: list(ctx.metrics.gauges) for ctx in operator.contexts()}
     if not isinstance(operator, FusedRows):
         name = operator.node.name
-        return [OperatorReport(operator.node.id, came, gone, operator.state_entries(), gauges.get(name, []))]
+        entries, (encoded, size) = operator.state_entries(), operator.encoded
+        size_now = entries * size // encoded if encoded else None
+        return [OperatorReport(operator.node.id, came, gone, entries, gauges.get(name, []), size_now)]
     first, last, kept = operator.nodes[0], operator.nodes[-1], operator.keeps_count
     return [
         OperatorReport(

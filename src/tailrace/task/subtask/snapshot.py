@@ -138,7 +138,10 @@ class TaskSnapshot:
         assert operator.backend is not None
         blocks, done = operator.backend.encode(limit)
         self.blocks.extend((part, block) for block in blocks)
-        self.size += sum(len(block.data) for block in blocks)
+        size = sum(len(block.data) for block in blocks)
+        self.size += size
+        entries, before = operator.encoded
+        operator.encoded = entries + sum(block.count for block in blocks), before + size
         if done:
             known = zip(part.tables, operator.backend.tables_info(), strict=True)
             # The list is shared with the ack. Whether a table is empty is as of the cut.

@@ -3,9 +3,9 @@
 import { html, render, useEffect, useRef, useState } from "./vendor/htm-preact-3.1.1.module.js";
 import { Actions } from "./actions.js";
 import { Charts } from "./charts.js";
-import { exported, Feed, fragment, History, jobs, linkTo, worstLag } from "./feed.js";
+import { exported, Feed, fragment, History, jobs, linkTo } from "./feed.js";
 import { Graph } from "./graph.js";
-import { Aside, Checkpoints, EventTimes, Failures, KeepingUp, Loops, Operators, Slices, Stalled, State, Status, Subtasks } from "./panels.js";
+import { Aside, Checkpoints, EventTimes, Failures, KeepingUp, Log, Loops, Operators, Slices, Stalled, State, Status, Subtasks } from "./panels.js";
 import { Chip, Panel, Table, Time } from "./parts.js";
 import { jobState } from "./states.js";
 import { duration, many } from "./words.js";
@@ -42,6 +42,7 @@ function Job({ snapshot, history, notice, frozen, freeze, live }) {
       <${Subtasks} snapshot=${snapshot} selected=${selected} select=${select} />
       <${Operators} snapshot=${snapshot} select=${choose} selected=${selected} />
       <${Failures} snapshot=${snapshot} />
+      <${Log} snapshot=${snapshot} />
     </div>
   </main>`;
 }
@@ -56,7 +57,7 @@ function JobPage({ id }) {
   useEffect(() => {
     history.current = new History();
     const show = (found) => {
-      history.current.lagUnit = worstLag(found).seconds === null ? "records" : "seconds";
+      history.current.lagUnit = (found.job.lag?.seconds ?? null) === null ? "records" : "seconds";
       history.current.add(found);
       newest.current = found;
       setNotice("");

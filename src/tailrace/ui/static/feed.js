@@ -34,6 +34,12 @@ export const jobs = () => json("api/jobs");
 /** One snapshot with the figures of each subtask. */
 export const withSubtasks = (id) => json(`api/jobs/${encodeURIComponent(id)}?subtasks=1`);
 
+/** The keys on which the time of operators goes, by uid. It takes two seconds. */
+export const keysOf = (id) => json(`api/jobs/${encodeURIComponent(id)}/keys`).then((found) => found.keys);
+
+/** The last lines of the log of a job. */
+export const linesOf = (id) => json(`api/jobs/${encodeURIComponent(id)}/logs`).then((found) => found.lines);
+
 /** Sends an order to a job: checkpoint, savepoint, stop, drain or cancel. */
 export function order(id, verb) {
   const headers = { "X-Tailrace-Token": fragment().get("token") ?? "" };
@@ -111,12 +117,12 @@ export class History {
     if (last !== undefined && snapshot.at <= last) return;
     if (last !== undefined && snapshot.at - last > 10) this.push(last + 1, {});
     const job = snapshot.job;
-    const lag = worstLag(snapshot);
+    const lag = snapshot.job.lag ?? {};
     this.push(snapshot.at, {
       rate_in: job.rate_in,
       rate_out: job.rate_out,
       busy: job.busy === null ? null : job.busy.worst * 100,
-      lag: lag.seconds ?? lag.records,
+      lag: lag.seconds ?? lag.records ?? null,
       waiting: job.inflight_bytes,
     });
     for (const [uid, one] of Object.entries(snapshot.operators)) {
@@ -144,23 +150,4 @@ export class History {
     const [[first, before], [last, now]] = [seen[0], seen.at(-1)];
     return last - first < 10 ? null : ((now - before) * 60) / (last - first);
   }
-
-  /** The change of the lag in the last minute; null where that is not known. */
-  lagChange() {
-    const lag = this.columns.lag;
-    const now = this.at.at(-1);
-    const start = this.at.findIndex((at, place) => at >= now - 60 && lag[place] !== null);
-    if (start < 0 || lag.at(-1) === null || now - this.at[start] < 10) return null;
-    return lag.at(-1) - lag[start];
-  }
-}
-
-/** The largest lag of all sources, in seconds and in records; event time counts where no source knows better. */
-export function worstLag(snapshot) {
-  const most = (values) => (values.length ? Math.max(...values) : null);
-  const there = (value) => value !== null && value !== undefined;
-  const seconds = most(snapshot.sources.map((one) => one.lag_seconds).filter(there));
-  const records = most(snapshot.sources.map((one) => one.lag_records).filter(there));
-  if (seconds !== null || records !== null) return { seconds, records, by: "source" };
-  return { seconds: snapshot.job.event_time_lag ?? null, records: null, by: "event time" };
 }

@@ -1,7 +1,7 @@
 // The panels of a job, from top to bottom in the order in which people look for them.
 
 import { html, useEffect, useState } from "./vendor/htm-preact-3.1.1.module.js";
-import { withSubtasks, worstLag } from "./feed.js";
+import { exported, keysOf, linesOf, withSubtasks } from "./feed.js";
 import { Bar, Chip, EventTime, Facts, Panel, Table, Time } from "./parts.js";
 import { chainsOf, isOver, jobState, operatorState } from "./states.js";
 import { count, duration, known, many, NONE, percent, place, rate, shortPath, size } from "./words.js";
@@ -35,6 +35,7 @@ export function Status({ snapshot }) {
       <span>${many(job.restarts, "restart")}</span>
       <span>${count(job.workers_reporting)} of ${many(job.workers, "worker")} report</span></p>
     <p class="sentence"><${Sentence} text=${snapshot.sentence} /></p>
+    ${snapshot.findings?.length > 1 && html`<ul class="also">${snapshot.findings.slice(1).map((one) => html`<li key=${one.text}><${Sentence} text=${one.text} /></li>`)}</ul>`}
     ${job.reason && !`${snapshot.sentence} ${last?.text}`.includes(job.reason) && html`<p>${job.reason}</p>`}
     ${last && html`<div class="failure">
       <p><b>Last failure</b> <${Time} at=${last.at} now=${at} />, ${duration(at - last.at)} ago${snapshot.sentence.includes(last.text) ? "" : `: ${last.text}`} <${After} failure=${last} /></p>
@@ -52,23 +53,25 @@ function After({ failure }) {
 
 // 2: is it keeping up?
 
-function verdict(snapshot, change, live) {
+function verdict(snapshot, live) {
   if (isOver(snapshot.job.status)) return ["over", "✓", "the job has ended"];
-  const lag = worstLag(snapshot);
+  const lag = snapshot.job.lag ?? null;
+  if (lag === null) return ["unknown", "?", "no source measures how far it is behind"];
   const unit = lag.seconds === null ? (value) => `${count(value)} records` : duration;
-  if (lag.seconds === null && lag.records === null) return ["unknown", "?", "no source measures how far it is behind"];
   const value = lag.seconds ?? lag.records;
-  const behind = lag.by === "source" ? `${unit(value)} behind` : `event time is ${unit(value)} behind the clock`;
+  const behind = lag.source === null ? `event time is ${unit(value)} behind the clock` : `${unit(value)} behind`;
+  const change = lag.change;
   if (!live) return ["waits", "◌", behind];
-  if (change === null) return ["waits", "◌", `${behind}; the trend shows after some seconds`];
-  if (change > Math.max(0.02 * value, lag.seconds === null ? 10 : 2)) return ["bad", "▲", `falling behind: ${behind}, ${unit(change)} more than a minute ago`];
+  if (!known(change)) return ["waits", "◌", `${behind}; the trend shows after some seconds`];
+  if (lag.grows && lag.source === null) return ["waits", "▲", `${behind}, ${unit(change)} more than a minute ago`];
+  if (lag.grows) return ["bad", "▲", `falling behind: ${behind}, ${unit(change)} more than a minute ago`];
   if (change < -Math.max(0.02 * value, 0.5)) return ["good", "▼", `catching up: ${behind}, ${unit(-change)} less than a minute ago`];
   return ["good", "▶", `keeping up: ${behind}, steady`];
 }
 
-export function KeepingUp({ snapshot, history, live }) {
+export function KeepingUp({ snapshot, live }) {
   const name = nameOf(snapshot);
-  const [kind, mark, text] = verdict(snapshot, history.lagChange(), live);
+  const [kind, mark, text] = verdict(snapshot, live);
   const job = snapshot.job;
   return html`<${Panel} id="keeping-up" title="Is it keeping up?">
     <p><${Chip} kind=${kind} mark=${mark}>${text}<//></p>
@@ -204,7 +207,7 @@ export function Checkpoints({ snapshot }) {
       key: one.id,
       cells: [html`<button type="button" class="name" onClick=${() => choose(one)} title="Show its parts">${one.id}</button>`, html`<${Time} at=${one.at} now=${at} />`, duration(one.duration), size(one.bytes), one.policy],
     }))} />
-    ${taken.failures.length > 0 && html`<h3>Failed</h3><${Table} label="Failed checkpoints, the newest first" heads=${["number", "failed at", "reason"]} rows=${taken.failures.slice(-8).reverse().map((one) => ({ key: one.id, cells: [count(one.id), html`<${Time} at=${one.at} now=${at} />`, one.reason] }))} />`}
+    ${taken.failures.length > 0 && html`<h3>Given up</h3><${Table} label="Checkpoints that were given up, the newest first" heads=${["number", "given up at", "reason"]} rows=${taken.failures.slice(-8).reverse().map((one) => ({ key: one.id, mark: one.failure === false ? "" : "holds", cells: [count(one.id), html`<${Time} at=${one.at} now=${at} />`, one.reason] }))} />`}
   <//>`;
 }
 
@@ -258,7 +261,7 @@ export function Subtasks({ snapshot, selected, select }) {
       ${snapshot.graph.operators.map((one) => html`<option key=${one.uid} value=${one.uid} selected=${one.uid === selected}>${one.name}</option>`)}
     </select></label></div>
     ${error && html`<p class="failure">${error}</p>`}
-    ${chain && first?.heaviest_keys?.length > 0 && html`<p>Heaviest keys (estimates): ${first.heaviest_keys.map((one) => html`<code key=${one.key}>${one.key}</code> ${percent(one.share)} `)}</p>`}
+    ${chain && html`<${Keys} snapshot=${snapshot} chain=${chain} />`}
     ${chain && html`<${Table} label=${`Subtasks of ${chain.operators.map((one) => one.name).join(", ")}`} empty=${held ? NONE : "The figures are on their way …"} heads=${["subtask", "", ["records in"], "", ["busy"], "", ["waiting input"], "", ["entries"], "waits for", "event time"]} rows=${rows.map((one) => ({
       key: one.subtask,
       cells: [
@@ -276,6 +279,22 @@ export function Subtasks({ snapshot, selected, select }) {
       ],
     }))} />`}
   <//>`;
+}
+
+function Keys({ snapshot, chain }) {
+  const [state, setState] = useState("");
+  const name = nameOf(snapshot);
+  const found = chain.operators.flatMap((one) => (snapshot.operators[one.uid]?.heaviest_keys ?? []).slice(0, 8).map((key) => ({ ...key, uid: one.uid })));
+  const look = () => {
+    setState("The workers look for two seconds …");
+    keysOf(snapshot.job.id).then(
+      (keys) => setState(chain.operators.some((one) => keys[one.uid]?.length) ? "" : "No operator of this chain was seen at work on a key."),
+      (failure) => setState(`The keys did not come: ${failure.message}`),
+    );
+  };
+  const saved = exported() !== null;
+  return html`<p class="keys">${!saved && html`<button type="button" onClick=${look} title="The workers look for two seconds on which keys their time goes">Look for heavy keys</button>`}
+    ${state ? html` <span class="muted">${state}</span>` : found.map((one) => html` <span key=${`${one.uid} ${one.key}`}><code>${one.key}</code> ${percent(one.share)} of the time of ${name(one.uid)};</span>`)}</p>`;
 }
 
 // 9: late records, and those set aside.
@@ -378,11 +397,46 @@ export function Failures({ snapshot }) {
   <//>`;
 }
 
+/** The log of the job by attempt, while it is open. */
+export function Log({ snapshot }) {
+  const [open, setOpen] = useState(false);
+  const [lines, hold] = useState(null);
+  const [attempt, choose] = useState("");
+  const [error, setError] = useState("");
+  useEffect(() => {
+    if (!open) return undefined;
+    let current = true;
+    linesOf(snapshot.job.id).then(
+      (found) => current && (hold(found), setError("")),
+      (failure) => current && setError(`The lines did not come: ${failure.message}`),
+    );
+    return () => (current = false);
+  }, [open, Math.floor(snapshot.at / 2)]);
+  if (exported() !== null) return null;
+  const name = nameOf(snapshot);
+  const attempts = [...new Set((lines ?? []).map((one) => one.attempt ?? 0))];
+  const shown = (lines ?? []).filter((one) => attempt === "" || (one.attempt ?? 0) === Number(attempt)).slice(-200).reverse();
+  const who = (one) => [known(one.slot) ? `worker ${one.slot}` : "", one.uid ? name(one.uid) : ""].filter(Boolean).join(", ");
+  return html`<${Panel} id="log" title="Log" wide>
+    <details onToggle=${(event) => setOpen(event.target.open)}><summary>What the job has logged, and what its functions have logged and printed</summary>
+      <div class="tools"><label>Attempt <select onChange=${(event) => choose(event.target.value)}>
+        <option value="">all</option>${attempts.map((one) => html`<option key=${one} value=${one}>${one === 0 ? "the first" : `behind restart ${one}`}</option>`)}
+      </select></label></div>
+      ${error && html`<p class="failure">${error}</p>`}
+      <${Table} label="Lines of the log, the newest first" heads=${["time", "level", "attempt", "from", "line"]} empty=${lines === null ? "The lines are on their way …" : "Nothing was logged or printed yet."} rows=${shown.map((one, number) => ({
+        key: `${one.at} ${number}`,
+        mark: ["ERROR", "CRITICAL"].includes(one.level) ? "holds" : "",
+        cells: [html`<${Time} at=${one.at} now=${snapshot.at} />`, one.level.toLowerCase(), count(one.attempt ?? 0), who(one) || "the job", html`<span class="text">${one.text}</span>`],
+      }))} />
+    </details>
+  <//>`;
+}
+
 /** Steps that have not come back for long, with their stacks. */
 export function Stalled({ snapshot }) {
   const name = nameOf(snapshot);
   if (!snapshot.stalled.length) return null;
   return html`<${Panel} id="stalled" title="Calls that have not come back" wide>
-    ${snapshot.stalled.map((one) => html`<div key=${`${one.operator} ${one.subtask}`}><p><b>${name(one.operator)}</b>, subtask ${one.subtask}, for ${duration(one.seconds)}.</p>${one.stack && html`<pre tabindex="0">${one.stack}</pre>`}</div>`)}
+    ${snapshot.stalled.map((one) => html`<div key=${`${one.operator} ${one.subtask}`}><p><b>${one.operator ? `${name(one.operator)}, subtask` : "Worker"} ${one.subtask}</b>: ${one.work ?? "a step"}, for ${duration(one.seconds)}.</p>${one.stack && html`<pre tabindex="0">${one.stack}</pre>`}</div>`)}
   <//>`;
 }
