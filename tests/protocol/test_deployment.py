@@ -20,6 +20,9 @@ from tailrace.protocol.deployment import (
     FailureKind,
     Heartbeat,
     Hello,
+    Inspect,
+    Inspection,
+    KeyTime,
     Leave,
     NotPublished,
     OperatorEvent,
@@ -33,6 +36,7 @@ from tailrace.protocol.deployment import (
     Start,
     SubtaskReport,
     SubtasksFinished,
+    ThreadStack,
     Welcome,
     next_phase,
 )
@@ -72,10 +76,13 @@ from tailrace.protocol.wire import (
     AnyMessage,
     FromWorker,
     Greeting,
+    HeartMessage,
     Speech,
     ToWorker,
+    decode_from_heart,
     decode_from_worker,
     decode_greeting,
+    decode_to_heart,
     decode_to_worker,
     encode,
 )
@@ -84,6 +91,8 @@ from tailrace.state.format import Placed, TableInfo
 SAID: list[Any] = [
     Hello(1, "host", 4711, 99, "job", 1, 2),
     Heartbeat(1, 99),
+    Inspect(4, 2.0),
+    Inspection(4, 1, 99, [ThreadStack("worker", "  File", "scores")], [KeyTime("scores", "'a'", 3)], {"scores": 3}),
     Deployed(),
     Progress([SubtaskReport(0, 1, records_in=5, watermark=-3, metrics={"a.b": 1.5})], 77, {"bad token": 2}),
     SubtasksFinished([("files", b"\x00prepared")], True, ["files"]),
@@ -161,6 +170,8 @@ DECODERS: list[tuple[Any, Callable[[bytes], Any]]] = [
     (Greeting, decode_greeting),
     (FromWorker | Hello, decode_from_worker),
     (ToWorker, decode_to_worker),
+    (HeartMessage, decode_from_heart),
+    (Inspect, decode_to_heart),
 ]
 
 
