@@ -279,7 +279,7 @@ def test_another_terminal_shows_a_job_and_cancels_it(
     assert (who["name"], who["id"], who["status"]) == ("job", "id", "RUNNING")
     assert query(path, {"verb": "place"}, 20) == {"checkpoints": None}
     shown = query(path, {"verb": "snapshot", "subtasks": True}, 20)
-    assert shown is not None and len(shown["slices"]) == 2 and shown["job"]["workers_connected"] == 2
+    assert shown is not None and len(shown["slices"]) == 2 and shown["job"]["workers"] == 2
     assert query(path, {"verb": "checkpoint"}, 20) == {"error": str(refusal_of_a_checkpoint(job))}
     assert query(path, {"verb": "cancel"}, 20) == {"status": "CANCELLED"}
     assert str(job.status) == "CANCELLED" and list(jobs()) == []

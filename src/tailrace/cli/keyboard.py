@@ -23,13 +23,13 @@ def keys_pressed() -> Iterator[Callable[[float], str]]:
     terminal = sys.stdin.fileno()
     before = termios.tcgetattr(terminal)
 
-    def pressed(seconds: float) -> str:
+    def read_keys(seconds: float) -> str:
         ready, _, _ = select.select([terminal], [], [], seconds)
         return os.read(terminal, 100).decode(errors="replace") if ready else ""
 
     try:
         tty.setcbreak(terminal)
-        yield pressed
+        yield read_keys
     finally:
         termios.tcsetattr(terminal, termios.TCSADRAIN, before)
 

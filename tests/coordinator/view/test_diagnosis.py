@@ -37,13 +37,13 @@ def test_nothing_holds_a_job_that_goes() -> None:
 
 def test_missing_task_slots_are_named_and_after_a_while_what_to_do() -> None:
     watched = Watched(plan_of(scores))
-    slots = [SlotFigures([]), SlotFigures([], connected=False)]
-    watched.see(0, slots=slots, status=JobStatus.STARTING)
+    slices = Slices((SliceStatus(0, "h", None, 1, 0), SliceStatus(1, None, None, None, 0)))
+    watched.see(0, slices=slices, status=JobStatus.STARTING)
     assert (watched.shot().sentence, watched.shot().health) == (
         "The job waits for task slots: 1 of 2 workers have one after 0 s.",
         "good",
     )
-    watched.see(70, slots=slots, status=JobStatus.STARTING)
+    watched.see(70, slices=slices, status=JobStatus.STARTING)
     shot = watched.shot()
     assert shot.sentence.startswith(
         "The job waits for task slots: 1 of 2 workers have one after 70 s; Spark has no free"
@@ -202,9 +202,9 @@ def test_a_source_that_falls_behind_is_named_beside_no_other_cause(unit: str, am
     shot = watched.shot()
     assert held(shot) == [("behind", "warns")]
     assert f"falls behind: 1,610 {amount} behind, 600 more than a minute ago; no operator is busy" in shot.sentence
-    assert shot.job.lag is not None and (shot.job.lag.source, shot.job.lag.grows) == ("numbers", True)
+    assert shot.lag is not None and (shot.lag.source, shot.lag.grows) == ("numbers", True)
     watched.see(62, replace_metrics(report(0, 0, 62, source=True), {f"source.{unit}": 3.0}), restarts=1)
-    assert watched.shot().job.lag is not None and watched.shot().job.lag.change is None, "of the attempt before"
+    assert watched.shot().lag is not None and watched.shot().lag.change is None, "of the attempt before"
 
 
 def replace_metrics(one: SubtaskReport, metrics: dict[str, float]) -> SubtaskReport:

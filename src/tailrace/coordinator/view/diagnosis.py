@@ -88,8 +88,9 @@ def _slots(snapshot: JobSnapshot) -> Iterator[Finding]:
     """What a job waits for that starts, or starts again."""
     job, since = snapshot.job, max(0.0, snapshot.at - snapshot.job.since)
     health = WARNS if since >= LATE_SECONDS else GOOD
-    there, needed = job.workers_connected, job.workers
-    if there < needed:
+    missing, needed = sum(one["pid"] is None for one in snapshot.slices), job.workers
+    there = needed - missing
+    if missing:
         what = f"The job waits for task slots: {there} of {needed} workers have one after {since:,.0f} s"
         why = "; Spark has no free slot for the others: end other jobs, give Spark more cores, or lower the parallelism"
         yield Finding("slots", health, f"{what}{why if since >= LATE_SECONDS else ''}.")
@@ -234,7 +235,7 @@ def _is_behind(held: InputFigures, others: list[InputFigures]) -> bool:
 
 def _behind(snapshot: JobSnapshot, *, busy: bool, held: bool) -> Iterator[Finding]:
     """A job that falls behind its input."""
-    lag = snapshot.job.lag
+    lag = snapshot.lag
     if lag is None or not lag.grows:
         return
     unit, value = ("s", lag.seconds) if lag.seconds is not None else ("records", lag.records)

@@ -22,8 +22,6 @@ class SlotFigures:
     reports: Sequence[SubtaskReport]
     under_way: UnderWay | None = None
     """The work of its thread that had not come back at its last sign of life."""
-    connected: bool = True
-    """True if a worker holds the slot."""
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ def view_of(machine: Coordinator, now: int, at: int, refused: Mapping[str, int])
         at,
         machine.attempts.restarts,
         machine.cause,
-        tuple(SlotFigures(tuple(slot.figures(now)), slot.under_way, slot.connected) for slot in slots),
+        tuple(SlotFigures(tuple(slot.figures(now)), slot.under_way) for slot in slots),
         dict(counts),
         books_of(machine, now),
         slices_of(machine.roster, machine.takeovers, machine.checkpoints.clock_offset),

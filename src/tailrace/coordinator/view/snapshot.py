@@ -134,10 +134,6 @@ class JobFigures(msgspec.Struct, frozen=True):
     event_time_lag: float | None = None
     inflight_bytes: int | None = None
     refused_connections: dict[str, int] = {}
-    workers_connected: int = 0
-    """The number of workers that hold their task slots."""
-    lag: LagFigures | None = None
-    """The distance from the end of the input; None where it is not known."""
 
 
 class GraphOperator(msgspec.Struct, frozen=True):
@@ -405,6 +401,8 @@ class JobSnapshot(msgspec.Struct, frozen=True):
     stalled: list[StalledStep]
     subtasks: list[SubtaskFigures] | None = None
     """The subtasks of all chains, where they were requested."""
+    lag: LagFigures | None = None
+    """The distance of the job from the end of its input; None where it is not known."""
     findings: list[Finding] = []
     """All that holds the job, the worst first. `sentence` is the text of the first one."""
     health: str = "good"

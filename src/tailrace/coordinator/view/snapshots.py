@@ -120,6 +120,7 @@ class SnapshotMaker:
             failures,
             self._stalls(view),
             reports.subtasks() if subtasks else None,
+            self._lags.lag(view),
         )
         found = findings_of(made)
         sentence = found[0].text if found else NOTHING
@@ -152,8 +153,6 @@ class SnapshotMaker:
             reports.lag(watermark),
             inflight_bytes(newest) if newest else None,
             dict(view.refused),
-            sum(slot.connected for slot in view.slots),
-            self._lags.lag(view),
         )
 
     def _failure(self, at: float, cause: Cause, advice: str = "") -> FailureFigures:

@@ -4,7 +4,8 @@
 - `jobstore`, `copier`: the job's work in its checkpoint folder, and copies of savepoints.
 - `control`, `answering`, `requests`: requests of other processes of the user (`tailrace show`, `stop`).
 - `monitor`: what users are shown, with `announcing`, `warning`, `progressline`
-  and `printed` for sinks, the log and the terminal.
+  and `joblog` for sinks, the log and the terminal.
+- `inspecting`: close looks at the workers (`tailrace stacks`).
 - `jobhtml`: a job in a notebook.
 - `exits`: the end of the program.
 - `settings`: settings of users in the units of the machines.

@@ -6,7 +6,6 @@ from __future__ import annotations
 import logging
 import sys
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any, TextIO
@@ -26,9 +25,17 @@ CHARACTERS = 4_000
 class JobLog(KeepingHandler):
     """The log of one job, from its making until `close`. `attempt` gives the number of restarts until now."""
 
-    def __init__(self, job: str, run: str, plan: Plan, attempt: Callable[[], int] = lambda: 0) -> None:
+    def __init__(
+        self,
+        job: str,
+        run: str,
+        plan: Plan,
+        attempt: Callable[[], int] = lambda: 0,
+        now: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """`now` gives the time (int64 microseconds since 1970)."""
         super().__init__()
-        self._job, self._run, self._plan, self._attempt = job, run, plan, attempt
+        self._job, self._run, self._plan, self._attempt, self._now = job, run, plan, attempt, now
         self._uids = {node.name: node.uid for node in plan.graph.nodes}
         self._lines = deque[dict[str, Any]](maxlen=KEPT)
         self._guard = threading.Lock()
@@ -85,7 +92,7 @@ class JobLog(KeepingHandler):
 
     def _keep(self, at: float | None, level: str, logger: str, text: str, known: dict[str, Any]) -> None:
         names = {name: known.get(name) for name in ("attempt", "slot", "uid")}
-        line = {"at": time.time() if at is None else at, "level": level, "logger": logger}
+        line = {"at": self._now() / 1e6 if at is None else at, "level": level, "logger": logger}
         with self._guard:
             self._lines.append({**line, "text": hide_passwords(text)[:CHARACTERS], **names})
 

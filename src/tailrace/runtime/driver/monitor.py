@@ -148,7 +148,7 @@ class ProgramMonitor(JobMonitor):
         self.snapshots = SnapshotMaker(job_id, name, plan, self.clock.now, os.getpid(), socket.gethostname())
         self._on_progress, self._on_end = on_progress, on_end
         last_resort.write_json(SETTINGS["log_format"].value() == "json")
-        self.log = JobLog(name, job_id, plan, lambda: self.restarts)
+        self.log = JobLog(name, job_id, plan, lambda: self.restarts, self.clock.now)
         self.restarts = 0
         """The number of restarts by the newest view."""
         self._announcer = Announcer(name, on_published)

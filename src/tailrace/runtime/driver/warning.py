@@ -34,7 +34,7 @@ class StorageWarning:
     trace: str
 
 
-class About(Protocol):
+class RecordFields(Protocol):
     """The fields of records on a job (`log.fields`), on a worker or an operator of it."""
 
     def __call__(
@@ -46,7 +46,7 @@ def _about(slot: int | None = None, operator: str | None = None, *, paced: bool 
     return fields(slot=slot, paced=paced)
 
 
-def warn(job: str, action: Told | StorageWarning, about: About = _about) -> None:
+def warn(job: str, action: Told | StorageWarning, about: RecordFields = _about) -> None:
     """Logs what goes wrong in a job, and what follows."""
     match action:
         case StorageWarning():
@@ -94,7 +94,7 @@ def warn(job: str, action: Told | StorageWarning, about: About = _about) -> None
             )
 
 
-def _outage(job: str, action: CheckpointFailed | OutOfReach | InReach, about: About) -> None:
+def _outage(job: str, action: CheckpointFailed | OutOfReach | InReach, about: RecordFields) -> None:
     """Logs events that repeat: the 1st, the 2nd, the 4th, the 8th of them, and so on."""
     match action:
         case CheckpointFailed():

@@ -30,10 +30,8 @@ from tailrace.runtime.network.listener import Listener
 from tailrace.runtime.network.peers import Peers
 from tailrace.runtime.worker.backends import Backends
 from tailrace.runtime.worker.calls import WorkerCalls
-from tailrace.runtime.worker.closeview import inspection
 from tailrace.runtime.worker.habits import allow_many_files, no_breakpoint, rare_collections
 from tailrace.runtime.worker.heartbeat import Heart
-from tailrace.runtime.worker.logs import WorkerLog
 from tailrace.runtime.worker.lookup import CoordinatorLookup, with_process
 from tailrace.runtime.worker.random_state import SharedGenerators
 from tailrace.runtime.worker.stepping import Stepper
@@ -122,7 +120,7 @@ class WorkerProcess:
     def run(self) -> str:
         """Joins the job, works, leaves. Returns why it left."""
         watchdog = Watchdog(self.loop, self._stepper, self._started)
-        inspect = partial(inspection, self.config.slot, watchdog.thread)
+        inspect = partial(watchdog.inspect, self.config.slot)
         heart = self._heart = Heart(self.config, watchdog.look, lambda: self.machine.succeeds, inspect)
         heart.start()
         self._backends.remove_abandoned()
@@ -131,9 +129,7 @@ class WorkerProcess:
             self._send_hello(self.config.slot)
             self._links.flush(self.control)
             stand_ins = self._shared.with_stand_ins(self.config.intercepts)
-            output = self._stepper.output
-            logs = WorkerLog(self.config.slot, self._stepper.place, output.add)
-            with stand_ins, rare_collections(), output.in_place(), logs.in_place():
+            with stand_ins, rare_collections(), self._stepper.in_place(self.config.slot):
                 while self.exit_reason is None:
                     self._guarded_turn()
             self._send_goodbye()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
+from collections.abc import Iterator
 
 from tailrace.runtime.eventloop.clock import JobClock
 from tailrace.runtime.worker.budget import FIRST_BUDGET, FIRST_READ, Budget
+from tailrace.runtime.worker.logs import WorkerLog
 from tailrace.runtime.worker.printing import WorkerOutput
 from tailrace.task.contract.events import Encode, Flush, FreezeTook, Step
 from tailrace.task.subtask.machine import Task
@@ -55,6 +58,12 @@ class Stepper:
         """The vertex and the subtask of the task that takes a step now."""
         step = self.under_way
         return None if step is None else (step[0].id.vertex, step[0].id.subtask)
+
+    @contextlib.contextmanager
+    def in_place(self, slot: int) -> Iterator[None]:
+        """Brings what steps print and log to the driver meanwhile. `slot`: the place that this process was started for."""
+        with self.output.in_place(), WorkerLog(slot, self.place, self.output.add).in_place():
+            yield
 
     def busy_micros(self) -> dict[int, int]:
         """Microseconds that tasks have worked in this attempt, by vertex."""

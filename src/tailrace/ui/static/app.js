@@ -57,7 +57,7 @@ function JobPage({ id }) {
   useEffect(() => {
     history.current = new History();
     const show = (found) => {
-      history.current.lagUnit = (found.job.lag?.seconds ?? null) === null ? "records" : "seconds";
+      history.current.lagUnit = (found.lag?.seconds ?? null) === null ? "records" : "seconds";
       history.current.add(found);
       newest.current = found;
       setNotice("");

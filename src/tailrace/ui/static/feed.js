@@ -117,7 +117,7 @@ export class History {
     if (last !== undefined && snapshot.at <= last) return;
     if (last !== undefined && snapshot.at - last > 10) this.push(last + 1, {});
     const job = snapshot.job;
-    const lag = snapshot.job.lag ?? {};
+    const lag = snapshot.lag ?? {};
     this.push(snapshot.at, {
       rate_in: job.rate_in,
       rate_out: job.rate_out,

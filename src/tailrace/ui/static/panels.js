@@ -55,7 +55,7 @@ function After({ failure }) {
 
 function verdict(snapshot, live) {
   if (isOver(snapshot.job.status)) return ["over", "✓", "the job has ended"];
-  const lag = snapshot.job.lag ?? null;
+  const lag = snapshot.lag ?? null;
   if (lag === null) return ["unknown", "?", "no source measures how far it is behind"];
   const unit = lag.seconds === null ? (value) => `${count(value)} records` : duration;
   const value = lag.seconds ?? lag.records;
