@@ -40,7 +40,8 @@ print(sorted(sink.result()))
 MODULES = """
 import importlib, pkgutil, sys, tailrace
 for module in pkgutil.walk_packages(tailrace.__path__, "tailrace."):
-    if not module.name.startswith("tailrace.cli.") and module.name not in ("tailrace.ui.app", "tailrace.ui.metrics"):
+    optional = "tailrace.ui.app", "tailrace.ui.metrics", "tailrace.ui.otel"
+    if not module.name.startswith("tailrace.cli.") and module.name not in optional:
         importlib.import_module(module.name)
 print(tailrace.__file__)
 """

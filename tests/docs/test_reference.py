@@ -43,7 +43,7 @@ from tailrace.protocol import (
 )
 from tailrace.protocol.deployment import AFTER, FailureKind, Phase
 from tailrace.protocol.message import Message
-from tailrace.protocol.wire import AnyMessage, FromWorker, Greeting, ToWorker
+from tailrace.protocol.wire import AnyMessage, FromWorker, Greeting, HeartMessage, ToWorker
 from tailrace.runtime.driver.coordinator import JobRunner
 from tailrace.runtime.job import Job
 from tailrace.runtime.worker.process import WorkerProcess
@@ -152,7 +152,8 @@ def test_the_catalogues_have_every_message_that_is_sent() -> None:
 def test_the_catalogues_say_which_way_each_message_goes() -> None:
     stated = {name: ends for page in PROTOCOLS.values() for name, ends in catalogue(page).items()}
     upward, downward, first = (
-        {kind.__name__ for kind in get_args(union)} for union in (FromWorker, ToWorker, Greeting)
+        {kind.__name__ for kind in get_args(union)}
+        for union in (FromWorker, ToWorker | deployment.Inspect, Greeting | HeartMessage)
     )
     between = {name for name, ends in stated.items() if ends == ("worker", "worker")}
     assert between == {"PeerHello", "OperatorEvent"}

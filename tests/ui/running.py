@@ -15,7 +15,7 @@ from tailrace.coordinator.stats import CheckpointStats
 from tailrace.coordinator.view.jobview import JobView, SlotFigures
 from tailrace.protocol.deployment import SubtaskReport
 from tailrace.runtime.driver.monitor import JobEnd, ProgramMonitor
-from tailrace.runtime.driver.requests import Stop, TakeCheckpoint, Wish, WishFuture
+from tailrace.runtime.driver.requests import InspectWorkers, Stop, TakeCheckpoint, Wish, WishFuture
 from tailrace.runtime.job import Job
 from tailrace.ui.server import PageServer
 
@@ -27,6 +27,7 @@ class Runner:
         self.monitor = monitor
         self.looks = 0
         """The number of times that the view was read."""
+        self.inspections = 0
         reports = [
             SubtaskReport(vertex, 0, records_in=10, records_out=10) for vertex in range(len(monitor.plan.vertices))
         ]
@@ -43,6 +44,9 @@ class Runner:
         match wish:
             case TakeCheckpoint():
                 future.set_result(CheckpointStats(7, "/checkpoints/7", 1, 1, 1, 0, 0, 0, 0, 1))
+            case InspectWorkers():
+                self.inspections += 1
+                future.set_result({"workers": [], "keys": {"parse": [{"key": "'a'", "share": 1.0}]}})
             case Stop():
                 future.set_result(None)
                 self.end(JobStatus.FINISHED)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import http.client
+import ssl
 import threading
 import time
 from collections.abc import Iterator
@@ -17,10 +19,13 @@ from tailrace.cli.main import app as cli
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.view.snapshot import JobSnapshot
 from tailrace.errors import ConfigError
+from tailrace.log import log
 from tailrace.runtime.job import Job
+from tailrace.runtime.network.tls import AUTHORITY, CERTIFICATE, KEY, for_browsers, make
 from tailrace.ui import app
 from tailrace.ui.guard import Guard
 from tailrace.ui.jobs import LocalJob, MachineJobs, NotAnswered
+from tailrace.ui.openapi import LogLook, StackLook
 from tailrace.ui.server import PageServer
 
 from .running import Browser, Runner, job_of
@@ -53,6 +58,42 @@ def test_a_page_lists_jobs_and_shows_snapshots(browser: Browser) -> None:
     assert shot.subtasks is not None
     status, body, _ = browser.request("GET", "/api/jobs/other")
     assert (status, body["error"]) == (404, "there is no job 'other' here; it may have ended")
+
+
+def test_keys_stacks_and_the_log_are_there_on_request(browser: Browser, running: tuple[Job, Runner]) -> None:
+    job, runner = running
+    log.warning("job %r: it is slow", "numbers", extra=job._monitor.log.fields())
+    for _ in range(2):
+        assert browser.get(f"/api/jobs/{ID}/keys") == {"keys": {"parse": [{"key": "'a'", "share": 1.0}]}}
+    assert runner.inspections == 1, "the workers look once in some seconds, however many wish to see it"
+    assert browser.get(f"/api/jobs/{ID}")["operators"]["parse"]["heaviest_keys"] == [{"key": "'a'", "share": 1.0}]
+    assert browser.get(f"/api/jobs/{ID}/stacks")["workers"] == []
+    [line] = browser.get(f"/api/jobs/{ID}/logs")["lines"]
+    assert (line["text"], line["level"], line["attempt"]) == ("job 'numbers': it is slow", "WARNING", 0)
+    msgspec.convert(browser.get(f"/api/jobs/{ID}/logs"), LogLook)
+    msgspec.convert(browser.get(f"/api/jobs/{ID}/stacks"), StackLook)
+
+
+def test_a_page_has_the_certificate_of_the_folder_and_none_that_was_made_for_a_job(
+    running: tuple[Job, Runner], tmp_path: Path
+) -> None:
+    made = make()
+    for name, text in zip((CERTIFICATE, KEY, AUTHORITY), made.texts(), strict=True):
+        (tmp_path / name).write_text(text)
+    assert for_browsers(None) is for_browsers("1") is None
+    server = PageServer(lambda: [LocalJob(running[0])], Guard(), port=0, tls=for_browsers(str(tmp_path)))
+    try:
+        context = ssl.create_default_context(cadata=made.authority)
+        context.check_hostname = False
+        port = int(server.url.rpartition(":")[2])
+        connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=20, context=context)
+        connection.request("GET", f"/api/jobs/{ID}")
+        assert server.url.startswith("https://") and connection.getresponse().status == 200
+        connection.close()
+        with pytest.raises(ssl.SSLError):
+            http.client.HTTPSConnection("127.0.0.1", port, timeout=20).request("GET", "/")
+    finally:
+        server.close()
 
 
 def test_a_snapshot_is_made_once_a_second_for_all_and_not_at_all_where_nobody_looks(

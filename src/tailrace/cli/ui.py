@@ -28,6 +28,7 @@ def ui_command(
     read_only: Annotated[bool, typer.Option("--read-only", help="Give no orders to jobs.")] = False,
 ) -> None:
     """Show your running jobs on this machine in a browser. It goes on until Ctrl-C."""
+    from tailrace.runtime.network.tls import for_browsers
     from tailrace.ui.guard import LOOPBACK, Guard, host_names
     from tailrace.ui.jobs import MachineJobs
     from tailrace.ui.server import PageServer
@@ -39,7 +40,8 @@ def ui_command(
                 f"--host {host} lets other machines in: name those under which they reach this one (--allow-host NAME)"
             )
         guard = Guard(names, read_only or bool(SETTINGS["ui_read_only"].read()))
-        server = PageServer(MachineJobs(jobs or ()), guard, host=host, port=port)
+        tls = for_browsers(SETTINGS["tls"].read())
+        server = PageServer(MachineJobs(jobs or ()), guard, host=host, port=port, tls=tls)
     except ConfigError as error:
         echo(f"tailrace ui: {error}", err=True)
         raise typer.Exit(2) from None

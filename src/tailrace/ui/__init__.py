@@ -7,7 +7,7 @@ unchanged, with a lock. It shows snapshots of jobs, and loads nothing from outsi
 - `jobs`: the jobs that a page shows, of this program or of others.
 - `guard`: which requests are let through.
 - `server`: the server, in a thread of its own.
-- `metrics`: metrics of jobs for Prometheus.
+- `families`: the metrics of jobs; `metrics` for Prometheus, `otel` for OpenTelemetry, with spans.
 - `openapi`: the description of the requests.
 - `export`: one file with a snapshot and the page.
 

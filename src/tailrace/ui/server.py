@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 
 from tailrace.errors import ConfigError
 from tailrace.log import log
+from tailrace.runtime.network.tls import for_browsers
 from tailrace.settings import SETTINGS
 from tailrace.ui.guard import LOOPBACK, Guard, host_names
 from tailrace.ui.jobs import Jobs, own_jobs
@@ -108,7 +109,7 @@ def own_page(port: int | None) -> PageServer:
         if port not in _own:
             hosts = host_names([SETTINGS["ui_hosts"].read() or ""])
             guard = Guard(hosts, bool(SETTINGS["ui_read_only"].read()))
-            _own[port] = PageServer(own_jobs, guard, port=port)
+            _own[port] = PageServer(own_jobs, guard, port=port, tls=for_browsers(SETTINGS["tls"].read()))
             announce(_own[port])
         return _own[port]
 

@@ -80,6 +80,12 @@ class OutputCalls(Protocol):
         ...
 
 
+Observer = Callable[[str, str, JobView], object]
+OBSERVERS: list[Observer] = []
+"""What takes each view of a job of this program, with the job's name and id, such as the spans for OpenTelemetry. An error
+of one changes nothing about the job."""
+
+
 class JobMonitor:
     """The monitor of a job. The job's runner brings the news, and any thread reads."""
 
@@ -211,6 +217,7 @@ class ProgramMonitor(JobMonitor):
 
     def _see(self, view: JobView) -> None:
         self.snapshots.observe(view)
+        self._pass_on(view)
         self.restarts = view.restarts
         if not view.status.final:
             self.status = view.status
@@ -218,10 +225,16 @@ class ProgramMonitor(JobMonitor):
             self._report(view)
             self._show(view.status)
 
+    def _pass_on(self, view: JobView) -> None:
+        for observer in OBSERVERS:
+            with contextlib.suppress(Exception):
+                observer(self.job_name, self.job_id, view)
+
     def _take_end(self, end: JobEnd) -> None:
         status, self.crash = end.view.status, end.crash
         self._failure = None if end.view.cause is None else str(end.view.cause.as_error(self.job_name))
         self.snapshots.observe(end.view)
+        self._pass_on(end.view)
         if end.view.reports:
             self._report(end.view)
         self._announcer.close(ANNOUNCE_SECONDS if status is JobStatus.FINISHED else 0.0)

@@ -193,6 +193,19 @@ def accepting(tls: Tls) -> ssl.SSLContext:
     return _newest(tls, True)
 
 
+def for_browsers(setting: str | None) -> ssl.SSLContext | None:
+    """The context of a page for browsers, which show no certificate of their own: with those of the folder that
+    `TAILRACE_TLS` names. None where it names none: no browser trusts certificates that are made for a job. Raises
+    `ConfigError`."""
+    if setting in (None, "", "0", "1"):
+        return None
+    tls = choose(setting)
+    assert tls is not None
+    context = _context(*tls.texts(), tls.folder, True)
+    context.verify_mode, context.minimum_version = ssl.CERT_NONE, ssl.TLSVersion.TLSv1_2
+    return context
+
+
 def dialing(tls: Tls) -> ssl.SSLContext:
     """The context of the end that dials, with the files as they are now. Raises `ConfigError` if they were never of use."""
     return _newest(tls, False)
