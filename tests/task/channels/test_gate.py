@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.elements.batches import Columns, Rows
-from tailrace.elements.frames import ChannelId, decode, encode_batch, encode_marker
+from tailrace.elements.frames import ChannelId, ChannelName, decode, encode_batch, encode_marker
 from tailrace.elements.markers import EndOfInput, IdleChannel, Watermark
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
 from tailrace.errors import ProtocolViolation, UserCodeError
 from tailrace.task.channels.gate import JOINED, Gate
-from tailrace.task.channels.inputs import InputChannel
+from tailrace.task.channels.inputs import InputChannel, Returning
 
 A, B, C = (ChannelId(0, source, 0) for source in range(3))
 
@@ -61,11 +61,11 @@ def test_small_batches_are_read_together_across_watermarks_the_newest_of_which_c
     """Each frame of a job with event time has a watermark behind it: a task with many of them waiting took two steps for
     each, and never caught up."""
     g = gate(A)
-    g.delays_time = True
     for seq, value in enumerate("abc"):
         g.arrive(A, seq, Rows([value]), 1)
         g.arrive(A, seq + 1, Watermark(10 * seq), 0)
     assert [read(g), read(g)] == [(A, ["a", "b", "c"]), (A, Watermark(20))] and not g.has_input
+    assert g.channels[A].worked_off == 6, "a loop nest counts each of them"
     g.arrive(A, 3, Rows(["d"]), 1)
     g.arrive(A, 4, Watermark(30), 0)
     g.arrive(A, 4, IdleChannel(), 0)
@@ -76,7 +76,6 @@ def test_small_batches_are_read_together_across_watermarks_the_newest_of_which_c
 def test_a_watermark_waits_for_one_step_of_records_at_most() -> None:
     """Else it would wait for ever where records never cease."""
     g = gate(A)
-    g.delays_time = True
     for seq in range(6):
         g.arrive(A, seq, Rows([seq]), 1)
         g.arrive(A, seq + 1, Watermark(seq), 0)
@@ -87,13 +86,30 @@ def test_no_more_is_read_together_than_a_step_may_take_and_nothing_past_a_marker
     g = gate()
     for seq in range(0, 6, 2):
         g.arrive(A, seq, Rows([seq, seq + 1]), 1)
-    g.arrive(A, 6, Watermark(5), 0)
+    g.arrive(A, 6, IdleChannel(), 0)
     g.arrive(A, 6, Rows([6]), 1)
     g.arrive(A, 7, Columns(pa.record_batch({"n": [7]})), 1)
     g.arrive(A, 8, Columns(pa.record_batch({"m": [8]})), 1)
     found = [read(g, 5)[1] for _ in range(3)]
-    assert found == [[0, 1, 2, 3], [4, 5], Watermark(5)]
+    assert found == [[0, 1, 2, 3], [4, 5], IdleChannel()]
     assert [len(g.take(5).batch or ()) for _ in range(3)] == [1, 1, 1]  # of another form, or with other columns
+
+
+def test_of_watermarks_in_a_row_the_newest_is_read() -> None:
+    g = gate()
+    for time in (1, 2, 3):
+        g.arrive(A, 0, Watermark(time), 0)
+    g.arrive(A, 0, Rows(["x"]), 1)
+    assert [read(g)[1] for _ in range(2)] == [Watermark(3), ["x"]] and g.channels[A].worked_off == 4
+
+
+def test_watermarks_that_were_in_flight_at_the_restored_cut_stay_where_they_are() -> None:
+    g = gate()
+    g.channels[A].returning = Returning(ChannelName("a", None, "b", 0, 0, 0, 0))
+    for seq in range(2):
+        g.arrive(A, seq, Rows([seq]), 1)
+        g.arrive(A, seq + 1, Watermark(seq), 0)
+    assert [read(g)[1] for _ in range(4)] == [[0], Watermark(0), [1], Watermark(1)]
 
 
 def test_a_large_batch_is_not_copied_to_be_read_with_another() -> None:

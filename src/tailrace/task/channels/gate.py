@@ -57,8 +57,6 @@ class Gate(GateCutState):
         """Number of bytes of each restored channel that are in memory; the others stay in their files."""
         self._lowest = Lowest(channels)
         """Event time of the channels whose turn it is."""
-        self.delays_time = False
-        """True if a watermark may be read behind records that have come behind it."""
 
     @property
     def has_input(self) -> bool:
@@ -175,6 +173,8 @@ class Gate(GateCutState):
             element, channel.charge = in_memory(channel.queue.popleft())
             if isinstance(element, Marker):
                 channel.worked_off += isinstance(element, COUNTED)
+                if isinstance(element, Watermark) and self.may_delay_time(channel):
+                    element = self._newest_in_a_row(channel, element)
                 self._move_on(channel)
                 return Taken(channel, marker=element)
             batch = decode(channel.id, element)
@@ -220,10 +220,11 @@ class Gate(GateCutState):
         Watermarks between them go behind them, the newest one for all: to move a watermark back is always safe."""
         most = min(limit, JOINED)
         joined, count, queue = [batch], len(batch), channel.queue
-        delays, watermark = self.delays_time and channel.returning is None, None
+        delays, watermark = self.may_delay_time(channel), None
         while queue:
             element, charge = queue[0]
             if delays and isinstance(element, Watermark):
+                channel.worked_off += watermark is not None
                 watermark = queue.popleft()
                 continue
             if isinstance(element, Marker | Parked):
@@ -241,6 +242,19 @@ class Gate(GateCutState):
         if watermark is not None:
             queue.appendleft(watermark)
         return batch if len(joined) == 1 else concat(joined)
+
+    def _newest_in_a_row(self, channel: InputChannel, watermark: Watermark) -> Watermark:
+        """Last of a watermark that was read and of those directly behind it, which are read with it."""
+        while channel.queue and isinstance(following := channel.queue[0][0], Watermark):
+            channel.queue.popleft()
+            channel.worked_off += 1
+            watermark = following
+        return watermark
+
+    def may_delay_time(self, channel: InputChannel) -> bool:
+        """True if a watermark of the channel may be read behind records that have come behind it. One that was in flight
+        at the restored cut may not: a replay reads it where it is."""
+        return channel.returning is None
 
     def _move_on(self, channel: InputChannel) -> None:
         self._turn.popleft()

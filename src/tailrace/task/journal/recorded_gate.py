@@ -83,6 +83,10 @@ class RecordedGate(Gate):
         on their channels: it is where it was."""
         return self.times_in_facts and channel.returning is None
 
+    def may_delay_time(self, channel: InputChannel) -> bool:
+        """True where the time of a watermark is in the facts; where it is not, a replay reads it where it came."""
+        return self._in_facts(channel)
+
     def take_barrier(self) -> Taken:
         facts = self.facts
         if facts.again:

@@ -36,9 +36,7 @@ def make_gate(plan: Plan, vertex: Vertex, subtask: int, services: Services, wind
         for edge in plan.edges_into(vertex.id)
         for source in plan.sources(edge, subtask)
     ]
-    gate = services.ends.gate(channels)
-    gate.delays_time = not plan.nests  # waves of a loop count markers
-    return gate
+    return services.ends.gate(channels)
 
 
 def make_outbox(
