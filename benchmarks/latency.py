@@ -37,6 +37,8 @@ class LatencySpec:
     parallelism: int = 2
     interval: float = 0.0  # seconds between checkpoints; 0: none
     standbys: int = -1  # processes that stand by; 0: none, but what is kept for replacements is; -1: not even that
+    exchanges: int = 1  # by key, one behind the other: behind the count, records only go on
+    event_time: str = "no"  # "yes": records have timestamps, and watermarks go with them
 
     def __post_init__(self) -> None:
         if KEYS % self.parallelism:
@@ -45,6 +47,7 @@ class LatencySpec:
     @classmethod
     def of(cls, options: dict[str, str], **more: Any) -> LatencySpec:
         kinds = {"rate": int, "seconds": float, "warm": float, "interval": float, "standbys": int}
+        kinds |= {"exchanges": int, "event_time": str}
         return cls(**{**{name: kinds[name](value) for name, value in options.items() if name in kinds}, **more})
 
     @property
@@ -165,7 +168,12 @@ def run(spec: LatencySpec) -> dict[str, Any]:
             bytewax_latency.run(spec, folder)
         else:
             env = tr.Environment(parallelism=spec.parallelism, progress=False, **recovery(spec, folder))
-            counted = env.from_source(Paced(spec)).key_by(key_of).aggregate(count=tr.Count(), due=tr.Max(due_of))
+            paced = env.from_source(Paced(spec))
+            if spec.event_time == "yes":
+                paced = paced.assign_timestamps(due_of, 0.1)
+            counted = paced.key_by(key_of).aggregate(count=tr.Count(), due=tr.Max(due_of))
+            for _ in range(spec.exchanges - 1):
+                counted = counted.key_by(key_of).map(tuple)
             counted.sink_to(Stopwatch(folder))
             env.execute("latency").await_termination()
         return figures(spec, [np.load(path) for path in Path(folder).glob("seen-*.npz")])
