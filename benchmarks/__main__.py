@@ -1,7 +1,7 @@
 """`python -m benchmarks chain|keyed|windows|checkpoint|backpressure|recovery|failover|standby|start|stop|stateread|newkeys|
 latency|scale|join|calls|datasource|kafka|tables|components|graphs|termination|lap`: JSON lines on standard output.
 
-`python -m benchmarks stress` has arguments of its own."""
+`python -m benchmarks stress` and `python -m benchmarks compare BASE` have arguments of their own."""
 
 from __future__ import annotations
 
@@ -75,6 +75,10 @@ def main() -> None:
         from .stress.command import main as stress
 
         raise SystemExit(stress(sys.argv[2:]))
+    if sys.argv[1:2] == ["compare"]:
+        from .regression import main as regression
+
+        raise SystemExit(regression(sys.argv[2:]))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # what measures ends with it
     cli = parser()
     args = cli.parse_args()
