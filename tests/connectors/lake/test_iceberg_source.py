@@ -221,6 +221,16 @@ def test_snapshots_that_expired_unread_are_an_error(place: dict[str, str], table
         values_of(source, empty)
 
 
+def test_a_table_that_is_gone_is_an_error(place: dict[str, str], table: Any) -> None:
+    append(table, 1)
+    source = source_of(place, follow=True)
+    enumerator = source.enumerator(1)
+    assert values_of(source, enumerator) == [1]
+    load_catalog("tailrace", **place).drop_table("shop.sales")
+    with pytest.raises(ConfigError, match="the table is gone, or this machine"):
+        values_of(source, enumerator)
+
+
 def test_a_file_that_is_gone_is_an_error(place: dict[str, str], table: Any) -> None:
     append(table, 1)
     source = source_of(place)

@@ -43,7 +43,7 @@ class IcebergLog(TableLog):
         self.at, self.ids, self.local, self.skip_changes, self.chosen = at, ids, local, skip_changes, chosen
 
     def first(self, start: int | str | None, follow: bool) -> VersionPosition:
-        table = self.at.load()
+        table = self._load()
         chain = _chain(table)
         newest = chain[0] if chain else NO_SNAPSHOT
         until = None if follow else newest
@@ -60,13 +60,20 @@ class IcebergLog(TableLog):
     def find(self, at: VersionPosition) -> tuple[VersionPosition, list[TableFile]] | None:
         if at.behind and at.version == at.until:
             return at, []
-        table = self.at.load()
+        table = self._load()
         version = self._following(table, at.version) if at.behind else at.version
         if version is None:
             return None
         found = VersionPosition(version, until=at.until) if at.behind else at
         files = self._whole(table, version) if at.whole else self._additions(table, version)
         return found, sorted(files, key=lambda one: one.path)
+
+    def _load(self) -> Any:
+        """The table as it is now."""
+        table = self.at.table()
+        if table is None:
+            raise ConfigError(f"{self.at}: the table is gone, or this machine looks at a catalog of its own")
+        return table
 
     def behind(self, at: VersionPosition) -> VersionPosition:
         return VersionPosition(at.version, behind=True, until=at.until)
@@ -267,8 +274,8 @@ class IcebergFileRows(TableRows):
             opened = table.io.new_input(path).open()
         except FileNotFoundError:
             raise ConfigError(
-                f"{at}: {path} is gone: its snapshot has expired before its rows were read. Snapshots must be kept longer "
-                f"than the time that the job is behind or down; start without a checkpoint"
+                f"{at}: {path} is gone: its snapshot has expired before its rows were read, or this machine does not see "
+                f"it. Snapshots must be kept longer than the time that the job is behind or down; start without a checkpoint"
             ) from None
         super().__init__(path, opened, like, {})
 

@@ -20,7 +20,7 @@ from tailrace.spark.data.readoptions import storage_text
 from tailrace.spark.data.schemas import spark_columns, spark_schema
 from tailrace.state.format import OURS
 from tailrace.state.operator_state import BROADCAST
-from tailrace.statedata.listings import View, view_of
+from tailrace.statedata.listings import view_of
 from tailrace.statedata.stored import StoredCheckpoint
 from tailrace.statedata.types import NoColumn
 from tailrace.storage.opening import absolute, open_folder
@@ -97,22 +97,23 @@ def _states(stored: StoredCheckpoint, start: str, options: dict[str, str], end: 
         shared = [table for table in one.own if table.kind == BROADCAST]
         for table in (*(table for table in one.tables if table.kind not in OURS), *shared):
             if sum(stored.weights(one.uid, {table.name}).values()):
-                forms, view = _in_columns(stored, one.uid, table.name)
-                columns = spark_schema(spark_columns(view.schema(), _WHO))
+                forms, columns = _in_columns(stored, one.uid, table.name)
                 own = {**options, "uid": one.uid, "state": table.name, **forms}
                 shows = f"state {table.name!r} of operator {one.uid!r}"
                 yield TemporaryView(_name(start, one.uid, table.name) + end, shows, statesource.FORMAT, own, columns)
 
 
-def _in_columns(stored: StoredCheckpoint, uid: str, state: str) -> tuple[dict[str, str], View]:
-    """A state in columns. Keys or values that no type of column holds are texts."""
-    texts = {"keys": "text", "values": "text"}
+def _in_columns(stored: StoredCheckpoint, uid: str, state: str) -> tuple[dict[str, str], Any]:
+    """The options and the columns of a state. Keys or values that no type of column holds, here or in Spark, are texts."""
+
+    def columns(**forms: str) -> Any:
+        return spark_schema(spark_columns(view_of(stored, "state", uid, state, **forms).schema(), _WHO))
+
     for forms in ({}, {"values": "text"}, {"keys": "text"}):
-        view = view_of(stored, "state", uid, state, **forms)
-        with contextlib.suppress(NoColumn):
-            view.schema()
-            return forms, view
-    return texts, view_of(stored, "state", uid, state, **texts)
+        with contextlib.suppress(NoColumn, ConfigError):
+            return forms, columns(**forms)
+    texts = {"keys": "text", "values": "text"}
+    return texts, columns(**texts)
 
 
 def _name(*parts: str) -> str:
