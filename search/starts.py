@@ -171,8 +171,6 @@ class _History:
         had ended."""
         self.rest = random.Random(f"once more {chance.getstate()[1][:2]} {moment.at}")
         """Generator for what comes after the history: its draws change nothing of the history."""
-        self.late = random.Random(f"lost when settled {chance.getstate()[1][:2]} {moment.at}")
-        """Generator for the loss of a worker that is to remove traces."""
 
     def errors(self) -> list[str]:
         """Runs the history. Returns descriptions of everything that is wrong, with the story."""
@@ -348,11 +346,9 @@ class _History:
         soon, which = chance.randint(0, 80), chance.randint(0, 5)
         kill = Fault(soon, "kill", which, after="RUNNING")
         trouble = Fault(0, "storage", duration=chance.choice([5, 20, 60]), chance=0.7, after="Publish", outcome="any")
-        drawn = chance.choice(
+        return chance.choice(
             [(), (), (kill,), (trouble,), (trouble, kill), (Fault(soon, "crash-driver", after="Publish"),)]
         )
-        forgets = Fault(self.late.randint(0, 3), "kill", self.late.randint(0, 1), after="Settled")
-        return (*drawn, forgets) if self.late.random() < 0.3 else drawn
 
     def _build(
         self, files: WatchedFiles, origin: Any, what: str, late: bool = False, **options: Any

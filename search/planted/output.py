@@ -284,8 +284,13 @@ def _no_answers(made: Scenario) -> Scenario:
 
 
 def _settled_for_sure() -> Patches:
-    """Bug: what was settled counts as removed, whether the worker lives that was to remove it or not."""
+    """Bug: what was settled counts as removed, whether the worker lives that was to remove it or not. It shows where a
+    worker is lost at that very moment, somewhere behind a commit: in each of these starts one is."""
     forgets: Any = mock.patch.object(JobOutput, "_forgets_origin", False)
+    faults: Any = mock.patch(
+        "search.starts._History._faults",
+        lambda history: (Fault(history.chance.randint(0, 80), "kill", 0, after="commit"),),
+    )
 
     def make(start: Any) -> Any:
         def starting(self: JobOutput) -> Any:
@@ -294,7 +299,7 @@ def _settled_for_sure() -> Patches:
 
         return starting
 
-    return [forgets, method(JobOutput, "start", make)]
+    return [forgets, faults, method(JobOutput, "start", make)]
 
 
 OUTPUT_BUGS = (
