@@ -233,9 +233,15 @@ class VersionSegment(KeptSegment):
         """For each (hash, time, number) the place of the newest record with this hash that is before the time, or of this
         time with a smaller number; -1 if there is none. It is fast if the hashes are in order."""
         known, at_times, at_seqs, rows = self.index()
-        begin = np.searchsorted(known, hashes, "left")
-        low, high = begin.copy(), np.searchsorted(known, hashes, "right")
-        open_ = np.flatnonzero(low < high)
+        found = np.full(len(hashes), -1, np.int64)
+        begin = np.searchsorted(known, hashes)
+        which = np.flatnonzero(begin < len(known))
+        which = which[known[begin[which]] == hashes[which]]
+        hashes, times, seqs, begin = hashes[which], times[which], seqs[which], begin[which]
+        low, high = begin.copy(), begin + 1
+        several = np.flatnonzero(known[np.minimum(high, len(known) - 1)] == hashes)
+        high[several] = np.searchsorted(known, hashes[several], "right")
+        open_ = np.arange(len(which))
         while len(open_):  # binary searches, all at once
             middle = (low[open_] + high[open_]) >> 1
             time, limit = at_times[middle], times[open_]
@@ -243,9 +249,8 @@ class VersionSegment(KeptSegment):
             low[open_] = np.where(before, middle + 1, low[open_])
             high[open_] = np.where(before, high[open_], middle)
             open_ = open_[low[open_] < high[open_]]
-        found = np.full(len(hashes), -1, np.int64)
         there = np.flatnonzero(low > begin)
-        found[there] = rows[low[there] - 1]
+        found[which[there]] = rows[low[there] - 1]
         return found
 
 

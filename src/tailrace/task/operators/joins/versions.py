@@ -97,9 +97,11 @@ class ColumnVersionsTask(KeptColumnsTask):
                 found.append((np.full(len(rows), number), rows))
         if found:
             passed = KeptPlaces(segments, *map(np.concatenate, zip(*found, strict=True)))
-            passed = passed.some(np.argsort(passed.hashes()))
+            hashes = passed.hashes()
+            order = np.argsort(hashes)
+            passed = passed.some(order)
             data = None if all(self.keys.exact) else passed.data()
-            before = self._newest(VERSIONS, data, passed.hashes(), passed.times(), passed.seqs())
+            before = self._newest(VERSIONS, data, hashes[order], passed.times(), passed.seqs())
             there = np.flatnonzero(before.parts >= 0)
             if len(there):
                 for one, _, rows in before.some(there).by_segment():
@@ -123,7 +125,9 @@ class ColumnVersionsTask(KeptColumnsTask):
         order = np.argsort(hashes)
         ordered = None if all(self.keys.exact) else data.take(pa.array(order))
         found = self._newest(RECORDS, ordered, hashes[order], times[order], np.full(len(times), _ANY))
-        versions = found.some(np.argsort(order))
+        back = np.empty(len(order), np.int64)
+        back[order] = np.arange(len(order))
+        versions = found.some(back)
         has = versions.parts >= 0
         if self.keep is not None and has.any():
             at = np.flatnonzero(has)
