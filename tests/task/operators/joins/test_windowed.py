@@ -18,6 +18,7 @@ from tailrace.elements.timestamps import MAX_TIME
 from tailrace.errors import IncompatibleState, UserCodeError
 from tailrace.graph.operators import How, Operator, WindowJoin, WindowSpec
 from tailrace.state.backend import MetaPart
+from tailrace.task.operators.joins import windowed
 from tailrace.task.operators.joins.windowed import ColumnWindowJoinTask
 from tailrace.testing.backends import Files
 from tests.task.operators.joins.test_columns import SCHEMA, Driven, _small  # noqa: F401
@@ -92,6 +93,19 @@ def test_results_are_those_of_each_window(
     assert not one.late
     assert Counter(one.found) == model(how, sizes, *one.taken)
     assert one.task.next_event() is None and one.task.state_entries() == 0
+
+
+def test_records_in_many_windows_are_taken_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With results in the order in which their records came."""
+    monkeypatch.setattr(windowed, "PAIRS", 1_000)
+    one, sizes = Windowed("inner", (3_600, 10, 0)), list[int]()
+    keep = one.task._keep
+    monkeypatch.setattr(one.task, "_keep", lambda records, port: [sizes.append(len(records)), keep(records, port)])
+    one.push([("a", 5_000 + i, i) for i in range(9)], 0)
+    one.push([("a", 5_003, 10), ("a", 5_004, 11)], 1)
+    assert max(sizes) <= 1_000 and sum(sizes) == 360 * 11
+    seen = [b[2] for (_, b), _ in one.found]
+    assert seen == sorted(seen) and len(seen) == 360 * 18
 
 
 def test_a_record_is_late_when_all_its_windows_are_over() -> None:

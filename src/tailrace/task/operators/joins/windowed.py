@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tailrace.elements.batches import Columns
+from tailrace.elements.batches import Batch, Columns
 from tailrace.elements.timestamps import is_late
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import WindowJoin
@@ -20,6 +20,8 @@ from tailrace.task.operators.joins.kept import some_of
 from tailrace.task.operators.windows.windowtimes import WindowTimes, check_room
 
 Array = np.ndarray[Any, Any]
+PAIRS = 1 << 18
+"""Number of pairs of a record and a window of it that are taken together, but for those of one record."""
 
 
 class ColumnWindowJoinTask(ColumnJoinTask):
@@ -31,6 +33,13 @@ class ColumnWindowJoinTask(ColumnJoinTask):
         super().__init__(node, ctx)
         self._room = operator.windows.size + operator.windows.slide
         self._windows = WindowTimes(operator.windows)
+        self._several = -(-operator.windows.size // operator.windows.slide)
+        """Number of windows of a record at most."""
+
+    def _take(self, batch: Batch, port: int) -> None:
+        width = max(1, PAIRS // self._several)
+        for begin in range(0, len(batch), width):
+            super()._take(batch.slice(begin, begin + width), port)
 
     def _on_time(self, batch: Columns) -> Columns | None:
         times = batch.times
