@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from search.planted.patches import RANDOM, Bug, Patches, method
+from search.random_flows.drawing import Run
 from tailrace.task.operators.joins.chunks import ChunkFront
 from tailrace.task.operators.joins.interval import IntervalJoinTask
 from tailrace.task.operators.joins.segments import VersionSegment
@@ -52,10 +53,14 @@ def _later_versions() -> Patches:
     return [method(VersionSegment, "newest", make)]
 
 
+def _joins_columns(run: Run) -> bool:
+    return any(step.kind.endswith("join of columns") for step in run.flow.operators())
+
+
 ORDER_BUGS = (
     Bug("records that wait are lost with their worker", "in_order", _forgotten_records, seed=4),
     Bug("a timer comes before the records of its time", "in_order", _timers_first),
     Bug("records without a partner are lost with their worker", RANDOM, _forgotten_partners, seed=4),
-    Bug("a version in columns counts from behind its time", RANDOM, _later_versions, seed=0),
-    Bug("a join in columns forgets marks with its worker", RANDOM, _forgotten_marks, seed=57),
+    Bug("a version in columns counts from behind its time", RANDOM, _later_versions, seed=3, suits=_joins_columns),
+    Bug("a join in columns forgets marks with its worker", RANDOM, _forgotten_marks, seed=487, suits=_joins_columns),
 )
