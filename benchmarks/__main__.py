@@ -14,11 +14,25 @@ import sys
 from dataclasses import asdict, replace
 from typing import Any
 
-from . import algorithms, backpressure, calls, components, datasource, failover, join, latency, measure, recovery, scale
+from . import (
+    algorithms,
+    backpressure,
+    calls,
+    components,
+    datasource,
+    failover,
+    join,
+    latency,
+    livegraphs,
+    measure,
+    recovery,
+    scale,
+)  # fmt: skip
 from .algorithms import AlgorithmSpec
 from .components import ComponentsSpec
 from .failover import FailoverSpec
 from .latency import LatencySpec
+from .livegraphs import LiveSpec
 from .loops import LapSpec, TerminationSpec, with_options
 from .measure import Spec
 from .newkeys import KEYS, NewKeysSpec
@@ -389,6 +403,12 @@ def run_components(args: argparse.Namespace, forms: list[str], options: dict[str
 
 def run_graphs(args: argparse.Namespace, options: dict[str, str]) -> None:
     """Graph algorithms, by everybody or by those that were named, one process for each."""
+    if options.get("algorithm") == "live":
+        for verb in [options["verb"]] if "verb" in options else livegraphs.VERBS:
+            live = LiveSpec.of(options, verb=verb)
+            figures, busy = measure.isolate("benchmarks.livegraphs", live)
+            show({"workload": "graphs", "algorithm": "live", **asdict(live), **figures, "busy_elsewhere": busy})
+        return
     chosen = [options["algorithm"]] if "algorithm" in options else algorithms.ALGORITHMS
     kinds = [options["kind"]] if "kind" in options else ["random"]
     systems = [*([] if args.no_ours else ["tailrace"]), *(args.peer or ["graphx", "igraph"])]

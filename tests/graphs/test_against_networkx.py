@@ -12,6 +12,7 @@ import pytest
 
 import tailrace as tr
 from tailrace.graphs import forests, supersteps
+from tailrace.graphs.hits import Hits
 from tailrace.graphs.neighbours import IndependentSet, KCore, LabelPropagation, RandomWalks, Triangles
 from tailrace.graphs.paths import ShortestPaths
 from tailrace.graphs.pregel import Pregel
@@ -165,6 +166,34 @@ def test_without_weights_each_edge_counts_as_one(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+def test_hubs_and_authorities_are_those_of_a_plain_loop_and_the_same_at_each_parallelism(seed: int) -> None:
+    edges, vertices, parallelism = edges_of(seed)
+    make = lambda e, v: supersteps.run(Hits(None, 6), e, v)  # noqa: E731
+    found = outcome(make, unweighted(edges), vertices, parallelism)
+    ways = set(unweighted(edges))
+    hub, authority = dict.fromkeys(vertices, 1.0), dict.fromkeys(vertices, 0.0)
+    for _ in range(6):
+        authority = {one: sum(hub[a] for a, b in ways if b == one) for one in vertices}
+        authority = {one: value / sum(authority.values()) for one, value in authority.items()}
+        hub = {one: sum(authority[b] for a, b in ways if a == one) for one in vertices}
+        hub = {one: value / sum(hub.values()) for one, value in hub.items()}
+    assert found == [
+        (one, pytest.approx(hub[one], abs=1e-12), pytest.approx(authority[one], abs=1e-12)) for one in vertices
+    ]
+    assert found == outcome(make, unweighted(edges)[::-1], vertices, 1 + parallelism % 4)
+
+
+def test_hubs_settle() -> None:
+    """A hub of three, and one of two of its authorities."""
+    edges = [(1, 10), (1, 11), (1, 12), (2, 10), (2, 11)]
+    make = lambda e, v: supersteps.run(Hits(1e-12, None), e, v)  # noqa: E731
+    found = {one: (hub, authority) for one, hub, authority in outcome(make, edges, [99], 2)}
+    hubs, authorities = nx.hits(nx.DiGraph(edges), max_iter=1000, tol=1e-12)
+    assert found.pop(99) == (0.0, 0.0)
+    assert found == {one: pytest.approx((hubs[one], authorities[one]), abs=1e-9) for one in found}
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_cores_and_triangles_are_those_of_networkx(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Triangles, "PAIRS", 5)
     edges, vertices, parallelism = edges_of(seed)
@@ -267,3 +296,17 @@ def test_ranks_survive_the_loss_of_workers_and_of_the_driver() -> None:
     assert straight
     for at in (200, 500, 900):
         assert found([Fault(at, "kill", which=1), Fault(at + 300, "crash-driver"), Fault(at + 400, "kill")]) == straight
+
+
+def test_a_program_whose_time_is_up_gives_what_it_has_at_each_slice_in_one_step() -> None:
+    """Time stands still in a test that has no reason to wait: with no time at all a program has the steps that each result
+    needs, and one in which all slices learn of the end."""
+    path = [(n, n + 1) for n in range(300)]
+    ways = outcome(lambda e, v: supersteps.run(ShortestPaths([0], False, False), e, v, 1e-9), path, [], 3)
+    assert [distance for _, _, distance, _ in ways] == [float(n) for n in range(len(ways))]
+    assert 2 <= len(ways) < 300
+    ranks = outcome(lambda e, v: supersteps.run(PageRank(0.85, 1e-12, None, None), e, v, 1e-9), path, [], 3)
+    assert len(ranks) == 301
+    assert sum(rank for _, rank in ranks) == pytest.approx(1.0, abs=1e-12)
+    hubs = outcome(lambda e, v: supersteps.run(Hits(1e-15, None), e, v, 1e-9), path, [], 3)
+    assert sum(hub for _, hub, _ in hubs) == pytest.approx(1.0, abs=1e-12)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import uuid
 from typing import Any
 
@@ -60,6 +61,49 @@ def test_whole_numbers_stay_of_their_type(spark: Any) -> None:
         graphs.k_core(edges.select(by_chance().alias("src"), by_chance().alias("dst"))).collect()
     with pytest.raises(tr.ConfigError, match="tolerance must be 1e-15 or more, not 0"):
         graphs.pagerank(edges, tolerance=0)
+
+
+@pytest.mark.spark
+def test_pairs_are_as_much_alike_as_a_plain_loop_finds(spark: Any) -> None:
+    draw = random.Random(5)
+    bought = [(f"p{draw.randrange(30)}", min(draw.randrange(40), draw.randrange(40))) for _ in range(250)] * 2
+    sets: dict[str, set[int]] = {}
+    for person, item in bought:
+        sets.setdefault(person, set()).add(item)
+    edges = spark.createDataFrame(bought, "src string, dst int")
+    for threshold in (0.1, 0.25, 1 / 3, 1.0):
+        wanted = {
+            (one, other): len(sets[one] & sets[other]) / len(sets[one] | sets[other])
+            for one in sets
+            for other in sets
+            if one < other
+        }
+        found = rows(graphs.jaccard_similarity(edges, threshold))
+        assert found == sorted((*pair, alike) for pair, alike in wanted.items() if alike >= threshold)
+    with pytest.raises(tr.ConfigError, match="threshold must be above 0 and at most 1, not 0"):
+        graphs.jaccard_similarity(edges, 0)
+
+
+@pytest.mark.spark
+def test_what_would_be_counted_wrong_without_an_error_is_refused(spark: Any) -> None:
+    edges = spark.createDataFrame([(1, 2, 1.0), (None, 2, 1.0)], "src long, dst long, `a.b` double")
+    for df in (graphs.degrees(edges), graphs.jaccard_similarity(edges, 0.5)):
+        with pytest.raises(Exception, match="an id of a vertex is null"):
+            df.collect()
+    whole = edges.where("src is not null")
+    assert rows(graphs.shortest_paths(whole, [1], weight="a.b"))[1] == (2, 1, 1.0, 1)
+    with pytest.raises(tr.TypeMismatch, match="a weight must be a number, and the column is of the type boolean"):
+        graphs.pagerank(whole.selectExpr("src", "dst", "true AS sure"), weight="sure")
+    with pytest.raises(Exception, match=r"a weight is above 2\^53"):
+        graphs.shortest_paths(whole.selectExpr("src", "dst", "9007199254740993BD AS w"), [1], weight="w")
+    twice = spark.createDataFrame([(1,), (1,), (2,)], "id long")
+    with pytest.raises(Exception, match="two vertices have one id"):
+        graphs.aggregate_messages(twice, whole, F.sum("message").alias("n"), to_dst=F.lit(1)).collect()
+    frame = graphs.GraphFrame(twice.withColumn("component", F.lit(0)), whole)
+    with pytest.raises(tr.TypeMismatch, match="vertices have a column 'component' already"):
+        frame.connectedComponents()
+    far = spark.createDataFrame([(1, 1 << 40)], "src byte, dst long")
+    assert rows(graphs.k_core(far)) == [(1, 1), (1 << 40, 1)]
 
 
 def test_a_method_of_graphframes_that_is_not_here_names_what_to_do() -> None:

@@ -1,8 +1,10 @@
-"""Graphs whose edges come and go, beside networkx after each change."""
+"""Graphs whose edges come and go, beside the static answer after each change."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import networkx as nx
@@ -10,35 +12,50 @@ import pytest
 
 import tailrace as tr
 from tailrace import graphs
-from tailrace.graphs import live
+from tailrace.graphs.live import edges as live_edges
+from tailrace.graphs.live import ranks
+from tailrace.graphs.live.components import LiveComponents
+from tailrace.graphs.live.cores import LiveCores
+from tailrace.graphs.live.labels import LiveLabels
+from tailrace.graphs.live.paths import LivePaths
+from tailrace.graphs.live.ranks import LiveRanks
 from tailrace.testing.faults import Fault
 
-Changes = list[tuple[str, Any, Any]]
-SEEDS = [*range(8), *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in range(8, 200))]
+Changes = list[tuple[Any, ...]]
+Table = dict[Any, Any]
+SEEDS = [*range(6), *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in range(6, 200))]
+TOLERANCE, DAMPING, STEPS = 0.01, 0.85, 3
 
 
-def changes_of(seed: int, most: int = 120) -> Changes:
-    """Edges that come, also twice, and go. Some vertices have many neighbours."""
+def changes_of(seed: int, most: int = 120, weights: list[Any] | None = None) -> Changes:
+    """Edges that come, also twice, and go; some from a vertex to itself. Some vertices have many neighbours."""
     draw = random.Random(seed)
     names: list[Any] = list(range(draw.randint(2, 14)))
     if seed % 2:
         names = [f"v{n}" for n in names]
-    there: list[tuple[Any, Any]] = []
+    there: Changes = []
     found: Changes = []
     for _ in range(most):
         if there and draw.random() < 0.45:
-            edge = there.pop(draw.randrange(len(there)))
-            found.append(("-", *(edge if draw.random() < 0.5 else edge[::-1])))
+            found.append(("-", *there.pop(draw.randrange(len(there)))))
         else:
-            there.append((draw.choice(names), draw.choice(names)))
+            weight = [] if weights is None else [draw.choice(weights)]
+            there.append((draw.choice(names), draw.choice(names), *weight))
             found.append(("+", *there[-1]))
     return found
 
 
-def table_of(results: Changes) -> dict[Any, Any]:
-    """The table that changes amount to. Raises unless each "-" takes back what is there."""
-    table: dict[Any, Any] = {}
-    for op, one, value in results:
+def either_way(seed: int, changes: Changes) -> Changes:
+    """The changes, some with the ends in the other order."""
+    draw = random.Random(seed)
+    return [(op, b, a, *w) if draw.random() < 0.5 else (op, a, b, *w) for op, a, b, *w in changes]
+
+
+def table_of(results: Changes, key: int = 1) -> Table:
+    """The table that changes amount to, with keys of so many columns. Raises unless each "-" takes back what is there."""
+    table: Table = {}
+    for op, *row in results:
+        one, value = tuple(row[:key]), tuple(row[key:])
         if op == "-":
             assert table.pop(one) == value
         else:
@@ -47,45 +64,194 @@ def table_of(results: Changes) -> dict[Any, Any]:
     return table
 
 
-def graph_of(changes: Changes) -> nx.MultiGraph:
-    graph = nx.MultiGraph()
-    for op, a, b in changes:
+def edges_after(changes: Changes) -> Changes:
+    """The edges (src, dst, weight) that are there."""
+    there: Changes = []
+    for op, a, b, *weight in changes:
+        edge = (a, b, *(weight or [1]))
         if op == "+":
-            graph.add_edge(a, b)
+            there.append(edge)
         else:
-            graph.remove_edge(a, b)
-    graph.remove_nodes_from([one for one in list(graph) if not graph.degree(one)])
+            there.remove(edge)
+    return there
+
+
+def undirected(edges: Changes) -> nx.Graph:
+    graph = nx.Graph()
+    graph.add_edges_from((a, b) for a, b, _ in edges)
     return graph
 
 
+def components(edges: Changes) -> Table:
+    return {(one,): (min(part),) for part in nx.connected_components(undirected(edges)) for one in part}
+
+
+def cores(edges: Changes) -> Table:
+    graph = undirected(edges)
+    graph.remove_edges_from([(one, one) for one in list(graph)])
+    return {(one,): (core,) for one, core in nx.core_number(graph).items()}
+
+
+def labels(edges: Changes) -> Table:
+    label = {one: one for one in undirected(edges)}
+    for _ in range(STEPS):
+        met: dict[Any, list[Any]] = {one: [] for one in label}
+        for a, b, _ in edges:
+            met[a].append(label[b])
+            met[b].append(label[a])
+        label = {one: min(set(labels), key=lambda other: (-labels.count(other), other)) for one, labels in met.items()}
+    return {(one,): (name,) for one, name in label.items()}
+
+
+def paths(edges: Changes, sources: list[Any], directed: bool) -> Table:
+    """Distances, and the vertices before with the fewest hops, of which the least counts. Bellman and Ford."""
+    steps = edges if directed else [*edges, *((b, a, w) for a, b, w in edges)]
+    table: Table = {}
+    for source in sources:
+        if not any(source in edge[:2] for edge in edges):
+            continue
+        best: dict[Any, tuple[Any, int]] = {source: (0, 0)}
+        for _ in range(len(edges)):
+            for a, b, w in steps:
+                if a in best and (b not in best or (best[a][0] + w, best[a][1] + 1) < best[b]):
+                    best[b] = (best[a][0] + w, best[a][1] + 1)
+        for one, way in best.items():
+            before = [a for a, b, w in steps if b == one and a in best and (best[a][0] + w, best[a][1] + 1) == way]
+            table[one, source] = (float(way[0]), min(before) if way[1] else None)
+    return table
+
+
+def exact_ranks(edges: Changes, sources: list[Any] | None) -> Table:
+    graph = nx.DiGraph()
+    for a, b, w in edges:
+        graph.add_edge(a, b, weight=w + (graph[a][b]["weight"] if graph.has_edge(a, b) else 0))
+    begin = None if sources is None else {one: 1.0 for one in sources if one in graph}
+    return nx.pagerank(graph, DAMPING, personalization=begin, tol=1e-12, max_iter=1000)
+
+
+ALGORITHMS: dict[str, tuple[Callable[[], Any], Callable[[Changes], Table]]] = {
+    "components": (LiveComponents, components),
+    "cores": (LiveCores, cores),
+    "labels": (lambda: LiveLabels(STEPS), labels),
+}
+
+
+def harness_of(function: Any) -> Any:
+    return tr.testing.harness(function, key=lambda _: None)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_after_each_change_components_are_those_of_networkx(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "IN_A_BUCKET", 1 + seed % 3)
+def test_after_each_change_the_result_is_the_static_one(seed: int, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_edges, "IN_A_BUCKET", 1 + seed % 3)
+    function, answer = ALGORITHMS[name]
     changes = changes_of(seed)
-    operator = tr.testing.harness(live.LiveComponents(), key=lambda _: 0)
+    operator = harness_of(function())
+    results: Changes = []
+    for n, change in enumerate(either_way(seed, changes), start=1):
+        results += operator.push(change)
+        assert table_of(results) == answer(edges_after(changes[:n]))
+
+
+WEIGHTS: list[Any] = [0, 1, 2, 2, 0.5, 0.1, 0.2, 0.30000000000000004]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_after_each_change_ways_are_the_shortest(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_edges, "IN_A_BUCKET", 1 + seed % 3)
+    sources, directed = (["v0", "v3"] if seed % 2 else [0, 3]), bool(seed % 4 < 2)
+    changes = changes_of(seed, most=80, weights=WEIGHTS if seed % 3 else None)
+    exactly = [(op, a, b, *map(Fraction, w)) for op, a, b, *w in changes]
+    operator = harness_of(LivePaths(sources, directed))
+    results: Changes = []
+    for n, change in enumerate(changes if directed else either_way(seed, changes), start=1):
+        results += operator.push(change)
+        assert table_of(results, key=2) == paths(edges_after(exactly[:n]), sources, directed)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_after_each_change_ranks_are_as_near_as_the_tolerance(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_edges, "IN_A_BUCKET", 1 + seed % 3)
+    sources = None if seed % 3 else (["v0", "v1"] if seed % 2 else [0, 1])
+    changes = changes_of(seed, most=60, weights=[0, 1, 2.5] if seed % 4 < 2 else None)
+    function = LiveRanks(DAMPING, TOLERANCE, sources)
+    operator = harness_of(function)
     results: Changes = []
     for n, change in enumerate(changes, start=1):
         results += operator.push(change)
-        parts = nx.connected_components(graph_of(changes[:n]))
-        assert table_of(results) == {one: min(part) for part in parts for one in part}
+        found, edges = table_of(results), edges_after(changes[:n])
+        there = {one for edge in edges for one in edge[:2]}
+        assert set(found) == {(one,) for one in there}
+        whole = sum(score for (score,) in found.values())
+        if there and (sources is None or there & set(sources)):
+            wanted = exact_ranks(edges, sources)
+            assert sum(abs(found[one,][0] / whole - rank) for one, rank in wanted.items()) <= TOLERANCE
+        else:
+            assert whole == 0
+
+
+class WatchedRanks(LiveRanks):
+    """Ranks whose residuals are looked at after each change."""
+
+    there: Changes
+
+    def process(self, change: Any, ctx: tr.Context) -> Any:
+        yield from super().process(change, ctx)
+        self.there = edges_after([("+", *edge) for edge in getattr(self, "there", [])] + [change])
+        vertices = {one for edge in self.there for one in edge[:2]}
+        right = dict.fromkeys(vertices, ranks.UNIT)
+        for one in vertices:
+            right[one] -= self.scores[one]
+            for end, part in self.shares(one).items():
+                right[end] += ranks.share(self.scores[one], part)
+        assert right == {one: self.residuals[one] or 0 for one in vertices}
+        assert all(abs(left) <= self.threshold for left in right.values())
 
 
 @pytest.mark.parametrize("seed", SEEDS[:3])
-def test_components_and_degrees_survive_the_loss_of_workers_and_of_the_driver(seed: int) -> None:
-    changes = changes_of(seed, most=300)
-    env = tr.Environment(parallelism=2, checkpoint=tr.CheckpointConfig("in memory", interval=0.003))
+def test_residuals_are_exactly_what_edges_and_scores_make_them(seed: int) -> None:
+    """However many changes there were: nothing is lost by rounding."""
+    operator = harness_of(WatchedRanks(DAMPING, TOLERANCE, None))
+    for change in changes_of(seed, most=60, weights=[1, 0.1, 0.7]):
+        operator.push(change)
+
+
+EVERY: dict[str, tuple[Callable[[tr.DataStream], tr.DataStream], int]] = {
+    "components": (graphs.connected_components, 1),
+    "degrees": (graphs.degrees, 1),
+    "cores": (graphs.k_core, 1),
+    "labels": (lambda s: graphs.label_propagation(s, max_iter=STEPS), 1),
+    "paths": (lambda s: graphs.shortest_paths(s, [0, 3]), 2),
+    "ranks": (lambda s: graphs.pagerank(s, tolerance=TOLERANCE), 1),
+}
+
+
+def outcome(changes: Changes, parallelism: int, faults: list[Fault], seed: int = 0) -> dict[str, Changes]:
+    """The results of all algorithms, on one stream of changes, each for itself."""
+    env = tr.Environment(parallelism=parallelism, checkpoint=tr.CheckpointConfig("in memory", interval=0.003))
     stream = env.from_source(tr.sources.Collection(changes), parallelism=1)
-    components = graphs.connected_components(stream).sink_to(tr.sinks.Collect())
-    degrees = graphs.degrees(stream).sink_to(tr.sinks.Collect())
-    faults = [Fault(100, "kill", which=1), Fault(300, "crash-driver"), Fault(350, "kill")]
+    sinks = {name: make(stream).sink_to(tr.sinks.Collect()) for name, (make, _) in EVERY.items()}
     assert tr.testing.simulate(env, seed=seed, faults=faults).await_termination()
-    graph = graph_of(changes)
-    parts = nx.connected_components(graph)
-    assert table_of(components.result()) == {one: min(part) for part in parts for one in part}
-    by_vertex: dict[Any, Changes] = {}
-    for change in degrees.result():  # in order by vertex, and in no order between them
-        by_vertex.setdefault(change[1], []).append(change)
-    assert {one: table_of(mine)[one] for one, mine in by_vertex.items() if table_of(mine)} == dict(graph.degree())
+    return {name: sink.result() for name, sink in sinks.items()}
+
+
+@pytest.mark.parametrize("parallelism", [1, 2, 5])
+def test_results_survive_the_loss_of_workers_and_of_the_driver(parallelism: int) -> None:
+    """And they are the same at each parallelism."""
+    changes = changes_of(2 * parallelism, most=200)
+    faults = [Fault(100, "kill", which=parallelism - 1), Fault(300, "crash-driver"), Fault(350, "kill")]
+    found = outcome(changes, parallelism, faults, seed=parallelism)
+    for name, results in outcome(changes, 1, []).items():
+        if name == "degrees":  # a key for each vertex: in order by vertex, and in no order between them
+            mine, others = (sorted(one, key=lambda row: row[1]) for one in (found[name], results))
+            assert mine == others
+        else:
+            assert found[name] == results
+    edges = edges_after(changes)
+    assert table_of(found["components"]) == components(edges)
+    assert table_of(found["cores"]) == cores(edges)
+    assert table_of(found["labels"]) == labels(edges)
+    assert table_of(found["paths"], key=2) == paths(edges, [0, 3], True)
 
 
 @pytest.mark.parametrize(
@@ -94,11 +260,51 @@ def test_components_and_degrees_survive_the_loss_of_workers_and_of_the_driver(se
         (("-", 1, 2), r"a change takes away the edge \(1, 2\), which is not there"),
         (("*", 1, 2), r'begins with "\+" or "-"'),
         (("+", 1), r'a change of an edge is \("\+" or "-", src, dst\)'),
+        ("+12", r'a change of an edge is \("\+" or "-", src, dst\)'),
+        (("+", 1, 2, 3.0), r'a change of an edge is \("\+" or "-", src, dst\), not'),
         (("+", 1.0, 2), r"ids of vertices that come and go are whole numbers or texts, not 1\.0"),
+        (("+", 1, True), r"whole numbers or texts, not True"),
+        (("+", 1, "2"), r"must be all whole numbers, or all texts"),
     ],
 )
-def test_a_change_that_is_none_is_refused(change: Any, reason: str) -> None:
+@pytest.mark.parametrize("verb", [graphs.connected_components, graphs.k_core])
+def test_a_change_that_is_none_is_refused(verb: Any, change: Any, reason: str) -> None:
     env = tr.Environment(parallelism=1)
-    graphs.connected_components(env.from_collection([change])).sink_to(tr.sinks.Collect())
+    verb(env.from_collection([change])).sink_to(tr.sinks.Collect())
     with pytest.raises(tr.JobFailed, match=reason):
         tr.testing.run(env)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (("+", 1, 2, -1), r"a weight of an edge is from 0 to 2\^53, not -1"),
+        (("+", 1, 2, float("nan")), r"a weight of an edge is from 0"),
+        (("+", 1, 2, (1 << 53) + 1), r"a weight of an edge is from 0"),
+        (("+", 1, 2, True), r"a weight of an edge is a number, not True"),
+        (("-", 1, 2, 2.5), r"takes away the edge \(1, 2\) of weight 2\.5, which is not there"),
+    ],
+)
+def test_a_weight_that_has_no_result_is_refused(change: Any, reason: str) -> None:
+    for function in (LivePaths([1], True), LiveRanks(DAMPING, TOLERANCE, None)):
+        operator = harness_of(function)
+        operator.push(("+", 1, 2, 2))
+        with pytest.raises(Exception, match=reason):
+            operator.push(change)
+
+
+def test_settings_that_a_stream_of_changes_does_not_have_are_refused() -> None:
+    env = tr.Environment(parallelism=1)
+    changes = env.from_collection([("+", 1, 2)])
+    for call, reason in (
+        (lambda: graphs.pagerank(changes, max_iter=3), "takes no max_iter: a change is answered as it comes"),
+        (lambda: graphs.pagerank(changes, weight="miles"), "takes no weight: the fourth part of a change"),
+        (lambda: graphs.pagerank(changes, tolerance=1e-13), "tolerance must be 1e-12 or more"),
+        (lambda: graphs.pagerank(changes, sources=[]), "sources must be ids of vertices"),
+        (lambda: graphs.shortest_paths(changes, "SFO"), "sources must be a list of ids"),
+        (lambda: graphs.shortest_paths(changes, [1, "a"]), "all whole numbers or all texts"),
+        (lambda: graphs.bfs(changes, [1]), "take shortest_paths"),
+        (lambda: graphs.triangle_count(changes), "of a stream of edges that come and go there are"),
+    ):
+        with pytest.raises((tr.ConfigError, tr.TypeMismatch), match=reason):
+            call()

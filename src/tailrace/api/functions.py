@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
@@ -78,6 +79,12 @@ class Context(Protocol):
         """The keys of this subtask that have a value in one of these keyed states (`ctx.keys(self.total)`), or without
         arguments in any, in the order of their bytes. While the loop is at a key, that is the key at hand: its state and
         timers are as in `process`. Only in `process_broadcast`; raises `StateAccessError` elsewhere."""
+        ...
+
+    def at(self, key: Any) -> AbstractContextManager[None]:
+        """A block in which another key is the key at hand: `with ctx.at("ann"): self.total.value += 1`. Its state and timers
+        are as in a call for it. Raises `StateAccessError` where not all keys are in one subtask: give the operator
+        `parallelism=1`."""
         ...
 
     def now(self) -> float:

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import tailrace as tr
-from tailrace.graphs import forests, live, supersteps
-from tailrace.graphs.frames import NumberedGraph
+from tailrace.graphs import forests, supersteps
+from tailrace.graphs.frames import NumberedGraph, check_frame
+from tailrace.graphs.hits import Hits
+from tailrace.graphs.live import verbs as live
 from tailrace.graphs.neighbours import IndependentSet, KCore, LabelPropagation, RandomWalks, Triangles
 from tailrace.graphs.paths import ShortestPaths
 from tailrace.graphs.ranks import PageRank
@@ -63,6 +65,7 @@ def pagerank(
     max_iter: int | None = None,
     sources: Sequence[Any] | None = None,
     weight: str | None = None,
+    max_seconds: float | None = None,
     env: tr.Environment | None = None,
 ) -> Any:
     """The rank of each vertex: a DataFrame (id, rank). Ranks sum to 1.
@@ -70,18 +73,43 @@ def pagerank(
     A surfer follows an edge with the probability `damping`, in proportion to the column `weight` or all alike, and begins
     anew otherwise, at a vertex without edges out always: at any vertex, or at one of `sources` (personalised). Edges side
     by side count as often as they are there. It ends when the ranks have changed by `tolerance` or less in sum, or after
-    `max_iter` steps. A rank is the same at each parallelism. Raises `tr.ConfigError` for settings that have no such
-    result."""
+    `max_iter` steps or `max_seconds`. A rank is the same at each parallelism. Raises `tr.ConfigError` for settings that
+    have no such result.
+
+    Of a stream of changes ("+" or "-", src, dst) or ("+" or "-", src, dst, weight) it is a stream of changes (op, id,
+    score). A score by the sum of all scores is the rank; these ranks differ from the exact ones by `tolerance` or less, in
+    sum."""
     if not 0 <= damping < 1:
         raise tr.ConfigError(f"pagerank: damping must be from 0 to less than 1, not {damping!r}")
-    if tolerance is None and max_iter is None:
-        raise tr.ConfigError("pagerank: give tolerance, max_iter or both: without them it has no end")
-    if tolerance is not None and not (math.isfinite(tolerance) and tolerance >= 1e-15):
-        raise tr.ConfigError(f"pagerank: tolerance must be 1e-15 or more, not {tolerance!r}")
+    _check_end("pagerank", tolerance, max_iter)
+    if isinstance(edges, tr.DataStream):
+        _without("pagerank", vertices=vertices, max_iter=max_iter, weight=weight, max_seconds=max_seconds, env=env)
+        assert tolerance is not None  # it is refused with max_iter, without which it is there
+        return live.pagerank(edges, damping, tolerance, sources)
     graph = NumberedGraph(edges, vertices, weight, env, "pagerank")
     numbers = None if sources is None else graph.numbers(sources, "sources")
     program = PageRank(damping, tolerance, _most(max_iter, "pagerank"), numbers)
-    return graph.back(supersteps.run(program, graph.edges, graph.vertices).to_dataframe(), "id")
+    found = supersteps.run(program, graph.edges, graph.vertices, _limit(max_seconds, "pagerank"))
+    return graph.back(found.to_dataframe(), "id")
+
+
+def hits(
+    edges: Any,
+    vertices: Any = None,
+    *,
+    tolerance: float | None = 1e-9,
+    max_iter: int | None = None,
+    max_seconds: float | None = None,
+    env: tr.Environment | None = None,
+) -> Any:
+    """Hubs and authorities: a DataFrame (id, hub, authority). Each of the two sums to 1, or is 0 where there are no edges.
+
+    All hubs are alike at first. An authority is as great as the hubs that lead to it are together, then a hub as the
+    authorities that it leads to, and so on, until the authorities have changed by `tolerance` or less in sum, or after
+    `max_iter` turns or `max_seconds`. Edges side by side count once. A result is the same at each parallelism."""
+    _check_end("hits", tolerance, max_iter)
+    program = Hits(tolerance, _most(max_iter, "hits"))
+    return _program("hits", program, edges, vertices, env, seconds=max_seconds)
 
 
 def shortest_paths(
@@ -91,6 +119,7 @@ def shortest_paths(
     weight: str | None = None,
     directed: bool = True,
     max_hops: int | None = None,
+    max_seconds: float | None = None,
     env: tr.Environment | None = None,
 ) -> Any:
     """The shortest ways from each of `sources` to each vertex that it reaches: a DataFrame (id, source, distance, parent).
@@ -98,24 +127,37 @@ def shortest_paths(
     `weight` names the column of lengths, 0 or more; without it each edge is 1 long. `parent` is the vertex before on the
     way, null for the source itself: the one with the fewest hops behind it, and of these the least id. `directed=False`
     takes edges both ways. `max_hops` bounds the edges of a way; with a weight, too, the row of `parent` may be of a
-    shorter way with more edges. A source that is no vertex has no rows."""
+    shorter way with more edges. `max_seconds` gives the shortest of the ways that are known by then: others may be shorter,
+    or lead further. A source that is no vertex has no rows.
+
+    Of a stream of changes ("+" or "-", src, dst) or ("+" or "-", src, dst, length) it is a stream of changes (op, id,
+    source, distance, parent)."""
+    if isinstance(edges, tr.DataStream):
+        _without("shortest_paths", weight=weight, max_hops=max_hops, max_seconds=max_seconds, env=env)
+        return live.shortest_paths(edges, sources, directed)
     graph = NumberedGraph(edges, None, weight, env, "shortest_paths")
     program = ShortestPaths(
         graph.numbers(sources, "sources"), weight is not None, not directed, _most(max_hops, "shortest_paths")
     )
-    return graph.back(supersteps.run(program, graph.edges).to_dataframe(), "id", "source", "parent")
+    found = supersteps.run(program, graph.edges, None, _limit(max_seconds, "shortest_paths"))
+    return graph.back(found.to_dataframe(), "id", "source", "parent")
 
 
 def bfs(edges: Any, sources: Sequence[Any], *, directed: bool = True, env: tr.Environment | None = None) -> Any:
     """The number of edges from each of `sources` to each vertex that it reaches: a DataFrame (id, source, distance,
     parent), with whole distances, otherwise as `shortest_paths`."""
+    if isinstance(edges, tr.DataStream):
+        raise tr.TypeMismatch("bfs: of a stream of changes of edges take shortest_paths, with changes without a length")
     found = shortest_paths(edges, sources, directed=directed, env=env)
     return found.withColumn("distance", found["distance"].cast("long"))
 
 
 def k_core(edges: Any, vertices: Any = None, *, env: tr.Environment | None = None) -> Any:
     """The core number of each vertex: a DataFrame (id, core). Edges count both ways and once, those of a vertex with
-    itself not."""
+    itself not. Of a stream of changes ("+" or "-", src, dst) it is a stream of changes (op, id, core)."""
+    if isinstance(edges, tr.DataStream):
+        _without("k_core", vertices=vertices, env=env)
+        return live.k_core(edges)
     return _program("k_core", KCore(), edges, vertices, env)
 
 
@@ -134,12 +176,26 @@ def clustering_coefficient(edges: Any, vertices: Any = None, *, env: tr.Environm
     return found.select("id", F.when(pairs > 0, 2 * found["count"] / pairs).otherwise(0.0).alias("coefficient"))
 
 
-def label_propagation(edges: Any, vertices: Any = None, *, max_iter: int = 5, env: tr.Environment | None = None) -> Any:
+def label_propagation(
+    edges: Any,
+    vertices: Any = None,
+    *,
+    max_iter: int = 5,
+    max_seconds: float | None = None,
+    env: tr.Environment | None = None,
+) -> Any:
     """Communities by labels that spread: a DataFrame (id, label). Each vertex begins with its id as its label. In each of
-    at most `max_iter` steps all vertices at once take the label that most of their edges have at the other end, in both
-    directions, and the least of several. Ids of other types than whole numbers are compared by their hashes."""
-    program = LabelPropagation(_most(max_iter, "label_propagation") or 0)
-    return _program("label_propagation", program, edges, vertices, env, "label")
+    at most `max_iter` steps, for at most `max_seconds`, all vertices at once take the label that most of their edges have
+    at the other end, in both directions, and the least of several. Ids of other types than whole numbers are compared by
+    their hashes.
+
+    Of a stream of changes ("+" or "-", src, dst) it is a stream of changes (op, id, label). Texts are compared as texts."""
+    steps = _most(max_iter, "label_propagation") or 0
+    if isinstance(edges, tr.DataStream):
+        _without("label_propagation", vertices=vertices, max_seconds=max_seconds, env=env)
+        return live.label_propagation(edges, steps)
+    program = LabelPropagation(steps)
+    return _program("label_propagation", program, edges, vertices, env, "label", seconds=max_seconds)
 
 
 def maximal_independent_set(
@@ -169,6 +225,51 @@ def random_walks(
     return _program("random_walks", program, edges, vertices, env, "start")
 
 
+def jaccard_similarity(edges: Any, threshold: float) -> Any:
+    """Pairs of vertices that lead to much in common: a DataFrame (id, other, jaccard) of `id` < `other`.
+
+    `jaccard` is the number of vertices to which both lead by the number of those to which one of them does; pairs with
+    `threshold` or more are in the result, and all of these. Edges side by side count once. `src` and `dst` may be of two
+    types: persons, and what they have bought. Spark computes all of it: two sets are compared if they have one of their
+    rarest items in common, as any two must that are so much alike (Chaudhuri, Ganti and Kaushik, "A Primitive Operator for
+    Similarity Joins", 2006)."""
+    from pyspark.sql import functions as F
+
+    if isinstance(threshold, bool) or not isinstance(threshold, int | float) or not 0 < threshold <= 1:
+        raise tr.ConfigError(f"jaccard_similarity: threshold must be above 0 and at most 1, not {threshold!r}")
+    check_frame(edges, ("src", "dst"), "edges", "jaccard_similarity")
+    items = edges.select(_present(edges["src"]).alias("id"), _present(edges["dst"]).alias("item")).distinct()
+    rare = items.groupBy("item").agg(F.count("*").alias("often"))
+    sets = (
+        items.join(rare, "item")
+        .groupBy("id")
+        .agg(F.array_sort(F.collect_list(F.struct("often", "item"))).alias("items"))
+    )
+    size = F.size("items")
+    common = F.ceil(size * threshold - 1e-6).cast(
+        "int"
+    )  # so many at least two sets have in common, one of which this is
+    sets = sets.select("id", "items", size.alias("size"), F.slice("items", F.lit(1), size - common + 1).alias("rarest"))
+    one = sets.select("id", "size", F.explode("rarest").alias("item"))
+    other = one.select(F.col("id").alias("other"), F.col("size").alias("other_size"), "item")
+    alike = (F.col("size") * threshold <= F.col("other_size") + 1e-6) & (
+        F.col("other_size") * threshold <= F.col("size") + 1e-6
+    )
+    pairs = one.join(other, "item").where((F.col("id") < F.col("other")) & alike).select("id", "other").distinct()
+    others = sets.select(F.col("id").alias("other"), F.col("items").alias("other_items"))
+    both = pairs.join(sets.select("id", "items"), "id").join(others, "other")
+    shared = F.size(F.array_intersect("items", "other_items"))
+    jaccard = shared / (F.size("items") + F.size("other_items") - shared)
+    return both.select("id", "other", jaccard.alias("jaccard")).where(F.col("jaccard") >= threshold)
+
+
+def _present(column: Any) -> Any:
+    """The column of ids. Fails the job for one that is null."""
+    from pyspark.sql import functions as F
+
+    return F.coalesce(column, F.raise_error(F.lit("an id of a vertex is null; leave such rows out")))
+
+
 def degrees(edges: Any, vertices: Any = None) -> Any:
     """The edges of each vertex: a DataFrame (id, degree, in_degree, out_degree). An edge of a vertex with itself counts
     for both. Of a stream of changes ("+" or "-", src, dst) it is a stream of changes (op, id, degree)."""
@@ -177,12 +278,14 @@ def degrees(edges: Any, vertices: Any = None) -> Any:
         return live.degrees(edges)
     from pyspark.sql import functions as F
 
+    check_frame(edges, ("src", "dst"), "edges", "degrees")
     one, none = F.lit(1).cast("long"), F.lit(0).cast("long")
-    ends = edges.select(edges["src"].alias("id"), none.alias("into"), one.alias("out")).union(
-        edges.select(edges["dst"], one, none)
+    ends = edges.select(_present(edges["src"]).alias("id"), none.alias("into"), one.alias("out")).union(
+        edges.select(_present(edges["dst"]), one, none)
     )
     if vertices is not None:
-        ends = ends.union(vertices.select("id", none, none))
+        check_frame(vertices, ("id",), "vertices", "degrees")
+        ends = ends.union(vertices.select(_present(vertices["id"]), none, none))
     into, out = F.sum("into"), F.sum("out")
     return ends.groupBy("id").agg((into + out).alias("degree"), into.alias("in_degree"), out.alias("out_degree"))
 
@@ -192,12 +295,20 @@ def aggregate_messages(vertices: Any, edges: Any, aggregate: Any, *, to_src: Any
 
     `to_src` and `to_dst` are messages to the ends of each edge: expressions of the columns of its ends and its own, such as
     `F.col("src.age") + F.col("edge.years")`. `aggregate` is an aggregate of the column "message", such as
-    `F.sum("message").alias("sum")`, or a list of these. Spark computes all of it."""
+    `F.sum("message").alias("sum")`, or a list of these. An edge with an end that is no vertex has no message. Spark computes
+    all of it."""
+    from pyspark.sql import Window
     from pyspark.sql import functions as F
 
     if to_src is None and to_dst is None:
         raise tr.ConfigError("aggregate_messages: give to_src, to_dst or both")
-    src, dst = (vertices.select(F.struct(*vertices.columns).alias(name)) for name in ("src", "dst"))
+    check_frame(vertices, ("id",), "vertices", "aggregate_messages")
+    check_frame(edges, ("src", "dst"), "edges", "aggregate_messages")
+    twice = F.raise_error(F.lit("aggregate_messages: two vertices have one id, and each message would count twice"))
+    each = F.count("*").over(Window.partitionBy("id"))
+    row = F.struct(*(F.col(f"`{column}`") for column in vertices.columns))
+    one = vertices.select(F.when(each == 1, row).otherwise(twice.cast(vertices.schema)).alias("row"))
+    src, dst = (one.select(one["row"].alias(name)) for name in ("src", "dst"))
     whole = edges.select(F.struct(*edges.columns).alias("edge"))
     whole = whole.join(src, F.col("edge.src") == F.col("src.id")).join(dst, F.col("edge.dst") == F.col("dst.id"))
     sent = [
@@ -210,10 +321,25 @@ def aggregate_messages(vertices: Any, edges: Any, aggregate: Any, *, to_src: Any
     return all_sent.where(F.col("message").isNotNull()).groupBy("id").agg(*aggregates)
 
 
-def _program(verb: str, program: Any, edges: Any, vertices: Any, env: Any, *more: str) -> Any:
+def _program(
+    verb: str, program: Any, edges: Any, vertices: Any, env: Any, *more: str, seconds: float | None = None
+) -> Any:
     graph = NumberedGraph(edges, vertices, env=env, verb=verb)
-    found = supersteps.run(program, graph.edges, graph.vertices).to_dataframe()
+    found = supersteps.run(program, graph.edges, graph.vertices, _limit(seconds, verb)).to_dataframe()
     return graph.back(found, "id", *more)
+
+
+def _check_end(verb: str, tolerance: float | None, max_iter: int | None) -> None:
+    if tolerance is None and max_iter is None:
+        raise tr.ConfigError(f"{verb}: give tolerance, max_iter or both: without them it has no end")
+    if tolerance is not None and not (math.isfinite(tolerance) and tolerance >= 1e-15):
+        raise tr.ConfigError(f"{verb}: tolerance must be 1e-15 or more, not {tolerance!r}")
+
+
+def _limit(seconds: float | None, verb: str) -> float | None:
+    if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0):
+        raise tr.ConfigError(f"{verb}: max_seconds must be a number above 0, not {seconds!r}")
+    return seconds
 
 
 def _most(given: int | None, verb: str) -> int | None:
@@ -225,4 +351,7 @@ def _most(given: int | None, verb: str) -> int | None:
 def _without(verb: str, **given: Any) -> None:
     for name, value in given.items():
         if value is not None:
-            raise tr.ConfigError(f"{verb}: a stream of changes of edges takes no {name}")
+            why = (
+                "the fourth part of a change is its weight" if name == "weight" else "a change is answered as it comes"
+            )
+            raise tr.ConfigError(f"{verb}: a stream of changes of edges takes no {name}: {why}")

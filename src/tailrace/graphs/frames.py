@@ -11,9 +11,27 @@ from typing import Any
 
 import tailrace as tr
 
-WHOLE = ("ByteType", "ShortType", "IntegerType", "LongType")
+WHOLE = ("ByteType", "ShortType", "IntegerType", "LongType")  # the widest one last
+WEIGHTS = (*WHOLE, "FloatType", "DoubleType", "DecimalType")
 HASHED = ("BinaryType", "DateType", "DecimalType", "StringType", "TimestampNTZType", "TimestampType")
 """Types of ids that are hashed. Equal values of these have equal hashes: not so 0.0 and -0.0, nor texts of a collation."""
+
+
+def check_frame(df: Any, columns: Sequence[str], name: str, verb: str) -> None:
+    """Raises `tr.TypeMismatch` unless `df` is a DataFrame with these columns."""
+    if isinstance(df, tr.DataStream):
+        raise tr.TypeMismatch(
+            f"{verb}: {name} must be a Spark DataFrame; of a stream of edges that come and go there are "
+            f"connected_components, degrees, shortest_paths, pagerank, k_core and label_propagation"
+        )
+    if not hasattr(df, "mapInArrow") or not hasattr(df, "schema"):
+        raise tr.TypeMismatch(f"{verb}: {name} must be a Spark DataFrame, not {type(df).__name__}")
+    missing = [column for column in columns if column not in df.columns]
+    if missing:
+        raise tr.TypeMismatch(
+            f"{verb}: {name} have no column {', '.join(map(repr, missing))}; there are {', '.join(df.columns)}; "
+            f"rename one: withColumnRenamed(...)"
+        )
 
 
 class NumberedGraph:
@@ -23,9 +41,9 @@ class NumberedGraph:
         self, edges: Any, vertices: Any = None, weight: str | None = None, env: Any = None, verb: str = "graphs"
     ) -> None:
         self.verb = verb
-        self._check(edges, ("src", "dst", *((weight,) if weight else ())), "edges")
+        check_frame(edges, ("src", "dst", *((weight,) if weight else ())), "edges", verb)
         if vertices is not None:
-            self._check(vertices, ("id",), "vertices")
+            check_frame(vertices, ("id",), "vertices", verb)
         kinds = {name: edges.schema[name].dataType for name in ("src", "dst")}
         if vertices is not None:
             kinds["id"] = vertices.schema["id"].dataType
@@ -35,7 +53,9 @@ class NumberedGraph:
             raise tr.TypeMismatch(
                 f"{verb}: ids of vertices must be of one type, or all whole numbers: {listed}; cast them"
             )
-        self.kind = kinds["src"]
+        self.kind = (
+            max(kinds.values(), key=lambda kind: WHOLE.index(type(kind).__name__)) if self.whole else kinds["src"]
+        )
         collated = type(self.kind).__name__ == "StringType" and self.kind.simpleString() != "string"
         if not self.whole and (collated or type(self.kind).__name__ not in HASHED):
             kind = self.kind.simpleString()
@@ -46,7 +66,7 @@ class NumberedGraph:
         self.env = env if env is not None else tr.Environment(self.spark, progress=False)
         self._names: Any = None
         self._sources = (edges, vertices)
-        extra = [self._weight(edges[weight], edges.schema[weight].dataType).alias("weight")] if weight else []
+        extra = [self._weight(edges[f"`{weight}`"], edges.schema[weight].dataType).alias("weight")] if weight else []
         self.edges = self.env.from_dataframe(
             edges.select(self._number(edges["src"]).alias("src"), self._number(edges["dst"]).alias("dst"), *extra),
             form="columns",
@@ -56,21 +76,6 @@ class NumberedGraph:
             numbered = vertices.select(self._number(vertices["id"]).alias("id"))
             self.vertices = self.env.from_dataframe(numbered, form="columns")
 
-    def _check(self, df: Any, columns: Sequence[str], name: str) -> None:
-        if isinstance(df, tr.DataStream):
-            raise tr.TypeMismatch(
-                f"{self.verb}: {name} must be a Spark DataFrame; of a stream of edges that come and go there are "
-                f"connected_components and degrees"
-            )
-        if not hasattr(df, "mapInArrow") or not hasattr(df, "schema"):
-            raise tr.TypeMismatch(f"{self.verb}: {name} must be a Spark DataFrame, not {type(df).__name__}")
-        missing = [column for column in columns if column not in df.columns]
-        if missing:
-            raise tr.TypeMismatch(
-                f"{self.verb}: {name} have no column {', '.join(map(repr, missing))}; there are {', '.join(df.columns)}; "
-                f"rename one: withColumnRenamed(...)"
-            )
-
     def _number(self, column: Any) -> Any:
         from pyspark.sql import functions as F
 
@@ -79,11 +84,16 @@ class NumberedGraph:
         return F.when(column.isNotNull(), F.xxhash64(column))  # the hash of null is a number, too
 
     def _weight(self, column: Any, kind: Any) -> Any:
-        """A weight as a double. One of a long that no double may be equal to fails the job."""
+        """A weight as a double. A whole number that no double may be equal to fails the job."""
         from pyspark.sql import functions as F
 
+        name = type(kind).__name__
+        if name not in WEIGHTS:
+            raise tr.TypeMismatch(
+                f"{self.verb}: a weight must be a number, and the column is of the type {kind.simpleString()}; cast it"
+            )
         double = column.cast("double")
-        if type(kind).__name__ != "LongType":
+        if name not in ("LongType", "DecimalType"):
             return double
         above = F.raise_error(F.lit(f"{self.verb}: a weight is above 2^53, and doubles are not as exact"))
         exact = column.between(-(1 << 53), 1 << 53) | column.isNull()

@@ -27,6 +27,9 @@ class GraphFrame:
         return f"GraphFrame(v:{self.vertices.columns}, e:{self.edges.columns})"
 
     def _with(self, found: Any) -> Any:
+        twice = [column for column in found.columns if column in self.vertices.columns and column != "id"]
+        if twice:
+            raise tr.TypeMismatch(f"GraphFrame: vertices have a column {twice[0]!r} already; drop it, or rename it")
         return self.vertices.join(found, "id", "left")
 
     @property

@@ -72,6 +72,8 @@ class KCore(VertexProgram):
             self.known = np.full(len(self.edges.rows), UNKNOWN)
             self.send(part, np.arange(len(part.ids)), outbox)
             return
+        if not len(inbox):
+            return
         place, _ = self.places.of(inbox.target, inbox.other)
         np.minimum.at(self.known, place, inbox.value)
         touched = runs(inbox.target)[0]
@@ -82,7 +84,7 @@ class KCore(VertexProgram):
         _, starts = runs(rows)
         lengths = np.diff(np.append(starts, len(rows)))
         rank = np.arange(len(rows)) - np.repeat(starts, lengths) + 1
-        core = np.bincount(rows, known >= rank, len(part.ids)).astype(np.int64)[touched]
+        core = np.add.reduceat(known >= rank, starts, dtype=np.int64)  # of each of `touched`
         fallen = core < self.core[touched]
         self.core[touched[fallen]] = core[fallen]
         self.send(part, touched[fallen], outbox)

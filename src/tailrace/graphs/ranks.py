@@ -44,7 +44,7 @@ class PageRank(VertexProgram):
             self.send(part, outbox)
             return
         if CHANGE in totals and self.ended(number, totals):
-            self.sum = max(1, totals[SUM])
+            self.stop(totals)
             return
         received = np.zeros(len(part.ids), np.int64)
         at, starts = runs(inbox.target)
@@ -56,6 +56,9 @@ class PageRank(VertexProgram):
         outbox.add(SUM, int(rank.sum()))
         self.rank = rank
         self.send(part, outbox)
+
+    def stop(self, totals: dict[int, int]) -> None:
+        self.sum = max(1, totals[SUM])
 
     def ended(self, number: int, totals: dict[int, int]) -> bool:
         if self.most is not None and number - 2 >= self.most:

@@ -7,6 +7,7 @@ graph are sums of integers, so that they do not depend on how many slices there 
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,6 +26,10 @@ RECORD = pa.schema(
 VERTEX, EDGE, REVERSE, PORT, GREETING, PORTS, TOTAL, MESSAGE = range(8)
 """Kinds of records. `key` is the vertex or port to which a record goes. An EDGE leads from `key` to `other`, a REVERSE to
 `key` from `other`; `value` is the weight, as the bits of a double. A PORT is a number under which a slice can be reached."""
+TIME_IS_UP = -1
+"""The number of the total by which one slice ends the program for all, in one step."""
+FIRST_RESULT = 2
+"""The first step behind which each program has a result."""
 PARTS = 1 << 17
 """Records of a batch, at most."""
 NONE = np.empty(0, np.int64)
@@ -87,7 +92,8 @@ class Adjacency:
 
     def edges_of(self, vertices: Array) -> Array:
         """Places of all edges of these vertices, given by their numbers, in order."""
-        start, count = self.first[vertices], np.diff(self.first)[vertices]
+        start = self.first[vertices]
+        count = self.first[vertices + 1] - start  # not `degrees`, which is as long as all vertices
         before = np.cumsum(count)
         return np.arange(before[-1] if len(before) else 0) + np.repeat(start - before + count, count)
 
@@ -150,6 +156,9 @@ class VertexProgram:
         """One superstep, from number 0 on, which has no messages. The program ends when no slice sends or adds anything."""
         raise NotImplementedError
 
+    def stop(self, totals: dict[int, int]) -> None:
+        """Ends the program, in place of a step, where its time is up. Its result is that of the step before."""
+
     def result(self, part: VertexSlice) -> list[Any]:
         """The columns of the result, for the vertices of this slice."""
         raise NotImplementedError
@@ -158,8 +167,9 @@ class VertexProgram:
 class Supersteps:
     """Supersteps of one slice: it is loaded, the slices find each other's ports, and the program runs."""
 
-    def __init__(self, program: VertexProgram) -> None:
+    def __init__(self, program: VertexProgram, seconds: float | None = None) -> None:
         self.program = copy.deepcopy(program)
+        self.seconds, self.until = seconds, math.inf
         self.received: dict[int, list[tuple[Array, ...]]] = {}
         self.graph: VertexSlice | None = None
         self.port, self.ports = -1, NONE
@@ -182,7 +192,7 @@ class Supersteps:
             return NONE, NONE, NONE, NONE
         return parts[0] if len(parts) == 1 else tuple(np.concatenate(column) for column in zip(*parts, strict=True))
 
-    def advance(self, round: int) -> Iterator[pa.RecordBatch]:
+    def advance(self, round: int, now: float) -> Iterator[pa.RecordBatch]:
         """Records for the next round, at the end of a round."""
         if round == 0:
             self.load()
@@ -193,7 +203,8 @@ class Supersteps:
         else:
             if round == 2:
                 self.ports = np.sort(self.take(PORTS)[1])
-            yield from self.step()
+                self.until = math.inf if self.seconds is None else now + self.seconds
+            yield from self.step(now)
 
     def load(self) -> None:
         ports = self.take(PORT)[0]
@@ -205,14 +216,19 @@ class Supersteps:
         reverse = Adjacency.of(ids, into[0], into[1], doubles(into[2])) if self.program.both_ways else None
         self.graph = VertexSlice(ids, Adjacency.of(ids, out[0], out[1], doubles(out[2])), reverse)
 
-    def step(self) -> Iterator[pa.RecordBatch]:
+    def step(self, now: float) -> Iterator[pa.RecordBatch]:
         assert self.graph is not None
         totals: dict[int, int] = {}
         _, index, value, _ = self.take(TOTAL)
         for one in distinct(index).tolist():
             totals[one] = sum(value[index == one].tolist())
-        outbox = SentMessages()
-        self.program.step(self.number, self.graph, self.inbox(), totals, outbox)
+        inbox, outbox = self.inbox(), SentMessages()
+        if TIME_IS_UP in totals:
+            self.program.stop(totals)
+            return
+        self.program.step(self.number, self.graph, inbox, totals, outbox)
+        if now >= self.until and self.number >= FIRST_RESULT and (outbox.batches or outbox.totals):
+            outbox.add(TIME_IS_UP, 1)
         self.number += 1
         yield from outbox.batches
         for one, amount in outbox.totals.items():
@@ -238,19 +254,19 @@ class SuperstepOperator(tr.MapBatchesFunction):
 
     held = tr.OperatorState(object)
 
-    def __init__(self, program: VertexProgram) -> None:
-        self.program = program
+    def __init__(self, program: VertexProgram, seconds: float | None) -> None:
+        self.program, self.seconds = program, seconds
 
     def open(self, ctx: tr.Context) -> None:
         self.ctx = ctx
         if not self.held.exists():
-            self.held.value = Supersteps(self.program)
+            self.held.value = Supersteps(self.program, self.seconds)
 
     def map_batches(self, batch: pa.RecordBatch) -> None:
         self.held.value.receive(batch)
 
     def on_round_end(self, round: int) -> list[pa.RecordBatch]:
-        return list(self.held.value.advance(round))
+        return list(self.held.value.advance(round, self.ctx.now()))
 
     def finish(self) -> None:
         for batch in self.held.value.result():
@@ -291,9 +307,14 @@ def checked_weights(batch: pa.RecordBatch) -> Array:
     return weights
 
 
-def run(program: VertexProgram, edges: tr.DataStream, vertices: tr.DataStream | None = None) -> tr.DataStream:
+def run(
+    program: VertexProgram,
+    edges: tr.DataStream,
+    vertices: tr.DataStream | None = None,
+    seconds: float | None = None,
+) -> tr.DataStream:
     """The result of a program as a stream in columns. `edges` has the columns src, dst and perhaps a weight, `vertices` an
-    id; ids are integers."""
+    id; ids are integers. The program ends after some `seconds`, if it has not before."""
     env: Any = edges.env
     ports = env.from_collection([(n,) for n in range(PORTS_PER_JOB)], name="ports").to_columns(
         pa.schema([("port", pa.int64())])
@@ -303,7 +324,7 @@ def run(program: VertexProgram, edges: tr.DataStream, vertices: tr.DataStream | 
         inputs.append(vertices.map_batches(Loaded(program.both_ways)))
 
     def body(stream: tr.DataStream) -> tuple[tr.DataStream, tr.DataStream]:
-        slices = stream.key_by("key").map_batches(SuperstepOperator(program), name=type(program).__name__)
+        slices = stream.key_by("key").map_batches(SuperstepOperator(program, seconds), name=type(program).__name__)
         return slices, slices.side_output("results")
 
     return inputs[0].union(*inputs[1:]).iterate(body, rounds=tr.Rounds())

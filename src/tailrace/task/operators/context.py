@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tailrace.api.functions import Context
 from tailrace.api.hints import CONTEXT, missing
+from tailrace.elements.plainkeys import plain_key
 from tailrace.elements.timestamps import LAST_TIME, MIN_TIME, NO_TIME, ceil_micros, floor_micros, seconds
 from tailrace.errors import StateAccessError
 from tailrace.state.handles import NoKey
@@ -45,6 +46,27 @@ class ContextCutState(CutState):
     failed: int = 0
     """Number of records among them that went aside."""
     last_failure: str = ""
+
+
+class KeyBlock:
+    """A block of a call in which another key is the key at hand."""
+
+    __slots__ = ("_before", "_ctx", "_key")
+
+    def __init__(self, ctx: OperatorContext, key: Any) -> None:
+        self._ctx, self._key, self._before = ctx, key, ctx.current_key
+
+    def __enter__(self) -> None:
+        self._before, self._ctx.current_key = self._ctx.current_key, self._key
+
+    def __exit__(self, *_: object) -> None:
+        ctx = self._ctx
+        if ctx.current_key is not self._key:
+            raise StateAccessError(
+                f"operator {ctx.name!r}: the block of ctx.at({self._key!r}) ends while the key at hand is another one; end "
+                f"blocks in the opposite order in which they began, and yield nothing to other code of yours inside of one"
+            )
+        ctx.current_key = self._before
 
 
 class OperatorContext(ContextCutState):
@@ -218,6 +240,16 @@ class OperatorContext(ContextCutState):
                 f"a tr.BroadcastProcessFunction can; elsewhere there is the key at hand, ctx.key"
             )
         return self.all_keys(states)
+
+    def at(self, key: Any) -> KeyBlock:
+        if self.parallelism != 1 or self.current_key is self.no_key:
+            why = (
+                "it has no key at hand here; use it in a call for a key, after key_by"
+                if self.parallelism == 1
+                else "the state of other keys may be in other subtasks; give the operator parallelism=1"
+            )
+            raise StateAccessError(f"operator {self.name!r}: ctx.at(key): {why}")
+        return KeyBlock(self, plain_key(key))
 
     def call(self, function: Callable[..., Any], *args: Any) -> Any:
         answers = self.answers

@@ -1,0 +1,210 @@
+"""A graph in keyed state, and the changes of its edges."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import tailrace as tr
+
+IN_A_BUCKET = 32
+"""Ends of the edges of a vertex in one entry of the state, about: a change writes so many, however many a vertex has."""
+MOST = 1 << 53
+"""The greatest weight: doubles above are not all whole numbers."""
+
+
+class VertexTable:
+    """A state by vertex: what is written is the entry of one vertex, and not the graph."""
+
+    __slots__ = ("ctx", "state")
+
+    def __init__(self, ctx: tr.Context, state: Any) -> None:
+        self.ctx, self.state = ctx, state
+
+    def get(self, vertex: Any) -> Any:
+        """The value of a vertex, or None."""
+        with self.ctx.at(vertex):
+            return self.state.value
+
+    __getitem__ = get
+
+    def __setitem__(self, vertex: Any, value: Any) -> None:
+        with self.ctx.at(vertex):
+            self.state.value = value
+
+    def remove(self, vertex: Any) -> None:
+        with self.ctx.at(vertex):
+            self.state.clear()
+
+
+class Edges:
+    """Edges of vertices, one way, in two tables. An end is a neighbour, or (neighbour, weight)."""
+
+    def __init__(self, ends: VertexTable, buckets: VertexTable) -> None:
+        self.ends = ends
+        """Vertex, or (vertex, bucket) from bucket 1 on -> the ends in this bucket, and pairs (end, how often) of those that
+        are there more than once."""
+        self.buckets = buckets
+        """Vertex of more than one bucket -> the number of its buckets, and of its ends."""
+
+    def __contains__(self, vertex: Any) -> bool:
+        return self.ends.get(vertex) is not None or self.buckets.get(vertex) is not None
+
+    def near(self, vertex: Any) -> list[Any]:
+        """The ends of the edges of a vertex, each once."""
+        hub = self.buckets.get(vertex)
+        if hub is None:
+            found = self.ends.get(vertex)
+            return list(found[0]) if found else []
+        return [end for one in range(hub[0]) if (found := self.ends.get(place(vertex, one))) for end in found[0]]
+
+    def of(self, vertex: Any) -> list[tuple[Any, int]]:
+        """The ends of the edges of a vertex, and how often each is there."""
+        count, _ = self.buckets.get(vertex) or (1, 0)
+        pairs: list[tuple[Any, int]] = []
+        for one in range(count):
+            ends, often = self.ends.get(place(vertex, one)) or ((), ())
+            counts = dict(often)
+            pairs += [(end, counts.get(end, 1)) for end in ends]
+        return pairs
+
+    def change(self, vertex: Any, end: Any, by: int) -> int:
+        """How often an edge is there, with one more or one less. Raises `ValueError` if that is less than never."""
+        hub = self.buckets.get(vertex)
+        key = place(vertex, code(end) % hub[0]) if hub else vertex
+        ends, often = self.ends.get(key) or ((), ())
+        there = end in ends
+        counts = dict(often)
+        left = counts.pop(end, int(there)) + by
+        if left < 0:
+            other, *weight = end if type(end) is tuple else (end,)
+            of = f" of weight {float(weight[0])!r}" if weight else ""
+            raise ValueError(f"a change takes away the edge ({vertex!r}, {other!r}){of}, which is not there")
+        if left > 1:
+            counts[end] = left
+        if not there:
+            ends = (*ends, end)
+        elif not left:
+            ends = tuple(one for one in ends if one != end)
+        self.store(key, ends, counts)
+        if there == bool(left):
+            return left
+        if hub:
+            count, degree = hub[0], hub[1] + (1 if left else -1)
+        else:
+            count, degree = 1, len(ends)
+        if degree > IN_A_BUCKET * count:
+            self.deal(vertex, count, 2 * count)
+            self.buckets[vertex] = 2 * count, degree
+        elif hub and degree:
+            self.buckets[vertex] = count, degree
+        elif hub:
+            self.buckets.remove(vertex)
+        return left
+
+    def deal(self, vertex: Any, count: int, more: int) -> None:
+        """Deals the ends of a vertex to more buckets."""
+        dealt: list[tuple[list[Any], dict[Any, int]]] = [([], {}) for _ in range(more)]
+        for one in range(count):
+            ends, often = self.ends.get(place(vertex, one)) or ((), ())
+            for end in ends:
+                dealt[code(end) % more][0].append(end)
+            for end, times in often:
+                dealt[code(end) % more][1][end] = times
+        for one, (some, counts) in enumerate(dealt):
+            self.store(place(vertex, one), tuple(some), counts)
+
+    def store(self, key: Any, ends: tuple[Any, ...], counts: dict[Any, int]) -> None:
+        if ends:
+            self.ends[key] = ends, tuple(counts.items())
+        else:
+            self.ends.remove(key)
+
+
+def place(vertex: Any, bucket: int) -> Any:
+    """The key of a bucket."""
+    return (vertex, bucket) if bucket else vertex
+
+
+class LiveGraph(tr.KeyedProcessFunction):
+    """A graph that changes, in the state of one subtask, by vertex. Changes of edges have one key of their own."""
+
+    ends = tr.ValueState(tuple)
+    buckets = tr.ValueState(tuple)
+    kind = tr.ValueState(str)
+    """The type of its ids, of the key of changes: ids of two types have no order."""
+    weighted = False
+    """A change may have a weight."""
+
+    def open(self, ctx: tr.Context) -> None:
+        self.ctx = ctx
+        self.edges = Edges(VertexTable(ctx, self.ends), VertexTable(ctx, self.buckets))
+
+    def parts(self, change: Any) -> tuple[str, Any, Any, Any]:
+        """The parts of a change, of which the last one is the weight. Raises what `checked_change` raises."""
+        op, a, b, weight = checked_change(change, self.weighted)
+        kind = type(a).__name__
+        if kind != type(b).__name__ or kind != (self.kind.value or kind):
+            raise TypeError(f"ids of vertices of one graph must be all whole numbers, or all texts: {change!r}")
+        if self.kind.value is None:
+            self.kind.value = kind
+        return op, a, b, weight
+
+    def change_both(self, a: Any, b: Any, by: int) -> int:
+        """How often an edge is there, with a change of it. It is an edge of both of its ends."""
+        left = self.edges.change(a, b, by)
+        if a != b:
+            self.edges.change(b, a, by)
+        return left
+
+
+class DirectedGraph(LiveGraph):
+    """A graph that changes, with the edges out of each vertex, and into it."""
+
+    into_ends = tr.ValueState(tuple)
+    into_buckets = tr.ValueState(tuple)
+
+    def open(self, ctx: tr.Context) -> None:
+        super().open(ctx)
+        self.into = Edges(VertexTable(ctx, self.into_ends), VertexTable(ctx, self.into_buckets))
+
+
+def differences(before: dict[Any, Any], after: Any) -> Iterator[tuple[Any, ...]]:
+    """Changes of a result: of each vertex in `before`, from there to what it has in the table `after`. None is no result."""
+    for one in sorted(before):
+        old, new = before[one], after.get(one)
+        if old != new:
+            if old is not None:
+                yield "-", one, old
+            if new is not None:
+                yield "+", one, new
+
+
+def checked_change(change: Any, weighted: bool = False) -> tuple[str, Any, Any, Any]:
+    """The parts of a change of an edge, with its weight, 1 for those without. Raises `ValueError` or `TypeError` for
+    anything else."""
+    shape = f'("+" or "-", src, dst{", weight" if weighted else ""})'
+    if isinstance(change, str | bytes | dict | set) or not isinstance(change, Iterable):
+        raise TypeError(f"a change of an edge is {shape}, not {change!r}")
+    parts = tuple(change)
+    if len(parts) != 3 and not (weighted and len(parts) == 4):
+        raise TypeError(f"a change of an edge is {shape}, not {change!r}")
+    op, a, b, weight = parts if len(parts) > 3 else (*parts, 1)
+    if op not in ("+", "-"):
+        raise ValueError(f'a change of an edge begins with "+" or "-", not {op!r}')
+    for one in (a, b):
+        if type(one) not in (int, str):
+            raise TypeError(f"ids of vertices that come and go are whole numbers or texts, not {one!r}")
+    if type(weight) not in (int, float):
+        raise TypeError(f"a weight of an edge is a number, not {weight!r}")
+    if not (math.isfinite(weight) and 0 <= weight <= MOST):
+        raise ValueError(f"a weight of an edge is from 0 to 2^53, not {weight!r}")
+    return op, a, b, weight
+
+
+def code(end: Any) -> int:
+    """A number of an end, equal in each process."""
+    one = end[0] if type(end) is tuple else end
+    return one if type(one) is int else zlib.crc32(one.encode("utf-8", "surrogatepass"))

@@ -1,0 +1,164 @@
+"""PageRank over a graph that changes."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import tailrace as tr
+from tailrace.graphs.live.edges import DirectedGraph, VertexTable
+
+UNIT = 1 << 80
+"""Scores are whole parts of this, so that nothing is lost by rounding, however many changes there are."""
+SHARE = 1 << 62
+"""Parts of a score that edges pass on are whole parts of this."""
+
+
+class LiveRanks(DirectedGraph):
+    """The score of each vertex of a graph that changes: how often surfers come by of whom one begins at each vertex, or at
+    each of `sources`. Divided by the sum of all scores it is the rank.
+
+    A vertex has a score and a residual: what it should have and does not have yet. The residual is always exactly what the
+    edges and the scores of the other vertices make it. Where it is greater than a threshold it becomes a part of the score,
+    and the vertices behind the edges get their parts of that as a residual (Zhang, Lofgren and Goel, "Approximate
+    Personalized PageRank on Dynamic Graphs", 2016)."""
+
+    score = tr.ValueState(int)
+    residual = tr.ValueState(int)
+    number = tr.ValueState(int)
+    """The number of a vertex, where sources are given."""
+    vertex = tr.ValueState(object)
+    """The vertex of a number, of the key ("number", n)."""
+    count = tr.ValueState(int, default=0)
+    level = tr.ValueState(tuple)
+    """The number of vertices; the threshold, and all residuals together; of the key of changes, where sources are given."""
+    weighted = True
+    threshold: int
+    total: int
+    """The threshold, and all residuals together, in the call under way."""
+
+    def __init__(self, damping: float, tolerance: float, sources: list[Any] | None) -> None:
+        self.passed = int(damping * SHARE)
+        self.sources = None if sources is None else frozenset(sources)
+        # All residuals together may be `tolerance` / 2 of all scores, times what is not passed on. Half of it is for
+        # rounding. Scores together are at least what begins: one at each vertex, so that each may leave a residual of this
+        # size, or at one of the sources.
+        self.allowed = max(1, int(tolerance * (1 - damping) / 4 * UNIT))
+
+    def open(self, ctx: tr.Context) -> None:
+        super().open(ctx)
+        self.scores, self.residuals = VertexTable(ctx, self.score), VertexTable(ctx, self.residual)
+        self.numbers, self.vertices = VertexTable(ctx, self.number), VertexTable(ctx, self.vertex)
+
+    def process(self, change: Any, ctx: tr.Context) -> Iterator[tuple[str, Any, float]]:
+        op, a, b, weight = self.parts(change)
+        by, weight = (1 if op == "+" else -1), float(weight)
+        self.threshold, self.total = self.level.value or (self.allowed, 0)
+        before: dict[Any, Any] = {}
+        for one in (a, b):
+            if op == "+" and self.scores[one] is None:
+                before[one] = None
+                self.enter(one)
+        old = self.shares(a)
+        self.edges.change(a, (b, weight), by)
+        self.into.change(b, (a, weight), by)
+        new, score = self.shares(a), self.scores[a]
+        for end in old.keys() | new.keys():
+            self.move(end, share(score, new.get(end, 0)) - share(score, old.get(end, 0)))
+        for one in (a, b):
+            if one not in self.edges and one not in self.into and self.scores[one] is not None:
+                before[one] = self.scores[one]
+                self.leave(one)
+        touched = {a, b, *old, *new}
+        if before.keys() & (self.sources or ()) and not any(self.scores[one] is not None for one in self.sources or ()):
+            self.clear(before)
+        self.push(touched, before)
+        if self.sources is not None:
+            while self.total > self.allowed and self.threshold > 1:
+                self.threshold //= 2
+                self.push({self.vertices["number", number] for number in range(self.count.value)}, before)
+            if 8 * self.total < self.allowed:
+                self.threshold = min(self.allowed, 2 * self.threshold)
+            self.level.value = self.threshold, self.total
+        for one in sorted(before):
+            scores = before[one], self.scores[one]
+            if scores[0] != scores[1]:
+                for sign, value in zip("-+", scores, strict=True):
+                    if value is not None:
+                        yield sign, one, value / UNIT
+
+    def enter(self, one: Any) -> None:
+        """Makes a vertex, without a score."""
+        self.scores[one] = 0
+        if self.sources is None or one in self.sources:
+            self.move(one, UNIT)
+        if self.sources is not None:
+            number = self.count.value
+            self.numbers[one], self.vertices["number", number] = number, one
+            self.count.value = number + 1
+
+    def leave(self, one: Any) -> None:
+        """Removes a vertex. The one with the last number gets its number."""
+        self.scores.remove(one)
+        self.move(one, -int(self.residuals[one] or 0))
+        if self.sources is not None:
+            last = self.count.value = self.count.value - 1
+            other, number = self.vertices["number", last], self.numbers[one]
+            self.numbers[other], self.vertices["number", number] = number, other
+            self.numbers.remove(one)
+            self.vertices.remove(("number", last))
+
+    def clear(self, before: dict[Any, Any]) -> None:
+        """Takes all scores back where the last source has gone: what is below the threshold would be all that is left."""
+        for number in range(self.count.value):
+            one = self.vertices["number", number]
+            before.setdefault(one, self.scores[one])
+            self.scores[one] = 0
+            self.move(one, -int(self.residuals[one] or 0))
+
+    def shares(self, vertex: Any) -> dict[Any, int]:
+        """The part of its score that a vertex passes on to each neighbour."""
+        weights: dict[Any, list[float]] = {}
+        for (end, weight), often in self.edges.of(vertex):
+            weights.setdefault(end, []).append(weight * often)
+        whole = math.fsum(one for some in weights.values() for one in some)
+        if not whole:
+            return {}
+        return {end: int(math.fsum(some) / whole * self.passed) for end, some in weights.items()}
+
+    def move(self, vertex: Any, amount: int) -> int:
+        """The residual of a vertex, with `amount` more."""
+        old = int(self.residuals[vertex] or 0)
+        left = old + amount
+        self.total += abs(left) - abs(old)
+        if left:
+            self.residuals[vertex] = left
+        else:
+            self.residuals.remove(vertex)
+        return left
+
+    def push(self, vertices: set[Any], before: dict[Any, Any]) -> None:
+        """Takes residuals into scores, until none is above the threshold."""
+        most = self.threshold
+        waiting = deque(one for one in sorted(vertices) if abs(self.residuals[one] or 0) > most)
+        queued = set(waiting)
+        while waiting:
+            one = waiting.popleft()
+            queued.discard(one)
+            old = self.scores[one]
+            moved = int(self.residuals[one])
+            new = old + moved
+            self.move(one, -moved)
+            before.setdefault(one, old)
+            self.scores[one] = new
+            for end, part in self.shares(one).items():
+                left = self.move(end, share(new, part) - share(old, part))
+                if abs(left) > most and end not in queued:
+                    queued.add(end)
+                    waiting.append(end)
+
+
+def share(score: int, part: int) -> int:
+    return score * part // SHARE

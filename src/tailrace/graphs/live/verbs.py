@@ -1,0 +1,62 @@
+"""Streams of changes of a result, of streams of changes of edges."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tailrace as tr
+from tailrace.graphs.live.components import LiveComponents
+from tailrace.graphs.live.cores import LiveCores
+from tailrace.graphs.live.degrees import LiveDegrees, ends_of
+from tailrace.graphs.live.labels import LiveLabels
+from tailrace.graphs.live.paths import LivePaths
+from tailrace.graphs.live.ranks import LiveRanks
+
+
+def run(function: tr.KeyedProcessFunction, changes: tr.DataStream, verb: str) -> tr.DataStream:
+    """The function on all changes, in one subtask: it reaches all vertices there."""
+    return changes.key_by(lambda _: None).process(function, name=verb, parallelism=1)
+
+
+def connected_components(changes: tr.DataStream) -> tr.DataStream:
+    """Changes of (id, component)."""
+    return run(LiveComponents(), changes, "connected_components")
+
+
+def degrees(changes: tr.DataStream) -> tr.DataStream:
+    """Changes of (id, degree). Each vertex is a key of its own."""
+    return changes.flat_map(ends_of).key_by(lambda record: record[0]).process(LiveDegrees(), name="degrees")
+
+
+def shortest_paths(changes: tr.DataStream, sources: Sequence[Any], directed: bool) -> tr.DataStream:
+    """Changes of (id, source, distance, parent)."""
+    return run(LivePaths(vertices("shortest_paths", sources), directed), changes, "shortest_paths")
+
+
+def pagerank(changes: tr.DataStream, damping: float, tolerance: float, sources: Sequence[Any] | None) -> tr.DataStream:
+    """Changes of (id, score)."""
+    if tolerance < 1e-12:
+        raise tr.ConfigError(f"pagerank: of a stream of changes tolerance must be 1e-12 or more, not {tolerance!r}")
+    given = None if sources is None else vertices("pagerank", sources)
+    return run(LiveRanks(damping, tolerance, given), changes, "pagerank")
+
+
+def k_core(changes: tr.DataStream) -> tr.DataStream:
+    """Changes of (id, core)."""
+    return run(LiveCores(), changes, "k_core")
+
+
+def label_propagation(changes: tr.DataStream, steps: int) -> tr.DataStream:
+    """Changes of (id, label)."""
+    return run(LiveLabels(steps), changes, "label_propagation")
+
+
+def vertices(verb: str, ids: Sequence[Any]) -> list[Any]:
+    """Ids that a user has given, each once."""
+    if isinstance(ids, str | bytes) or not isinstance(ids, Sequence):
+        raise tr.TypeMismatch(f"{verb}: sources must be a list of ids, not {ids!r}")
+    kinds = {type(one) for one in ids}
+    if kinds != {int} and kinds != {str}:
+        raise tr.ConfigError(f"{verb}: sources must be ids of vertices, all whole numbers or all texts, not {ids!r}")
+    return list(dict.fromkeys(ids))

@@ -1,0 +1,124 @@
+"""The examples of graphs that change: each finds what a plain loop finds, over kills of workers and of the driver."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from difflib import SequenceMatcher
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import pytest
+
+import tailrace as tr
+from tailrace.testing.faults import Fault
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+FAULTS = [Fault(90, "kill"), Fault(250, "crash-driver"), Fault(400, "kill", which=1)]
+
+
+@pytest.fixture
+def example(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
+    """The module of an example, by its name."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    names: list[str] = []
+
+    def load(name: str) -> Any:
+        names.append(name)
+        return importlib.import_module(name)
+
+    yield load
+    for name in names:
+        sys.modules.pop(name, None)
+
+
+def outcome(make: Callable[[tr.DataStream], tr.DataStream], records: list[Any]) -> list[Any]:
+    env = tr.Environment(parallelism=2, checkpoint=tr.CheckpointConfig("in memory", interval=0.003))
+    sink = make(env.from_source(tr.sources.Collection(records), parallelism=1)).sink_to(tr.sinks.Collect())
+    assert tr.testing.simulate(env, seed=2, faults=FAULTS).await_termination()
+    return sink.result()
+
+
+def table_of(changes: list[Any]) -> dict[Any, Any]:
+    table: dict[Any, Any] = {}
+    for op, one, value in changes:
+        if op == "+":
+            assert one not in table
+            table[one] = value
+        else:
+            assert table.pop(one) == value
+    return table
+
+
+def test_entities_are_those_of_all_records_that_are_there(example: Any) -> None:
+    entities = example("entities")
+    events = entities.persons(40)
+    there = {number: text for op, number, text in events if op == "+"}
+    for op, number, _ in events:
+        if op == "-":
+            del there[number]
+    graph = nx.Graph([(number, number) for number in there])
+    for one, text in there.items():
+        for other, its in there.items():
+            alike = SequenceMatcher(None, *sorted((text, its))).ratio() >= entities.ALIKE
+            if one < other and text[:3] == its[:3] and alike:
+                graph.add_edge(one, other)
+    found = table_of(outcome(entities.entities, events))
+    assert found == {one: min(part) for part in nx.connected_components(graph) for one in part}
+    assert len(set(found.values())) < len(found)
+
+
+def test_an_entity_keeps_its_number_when_it_merges_and_when_it_falls_apart(example: Any) -> None:
+    entities = example("entities")
+    near, between = ["annaberg01", "annaburg02"], "annaberg02"
+    events = [("+", 0, near[0]), ("+", 1, near[1]), ("+", 2, between), ("-", 2, between)]
+    changes = outcome(entities.entities, events)
+    assert [change for change in changes if change[1] == 0] == [("+", 0, 0)]
+    assert [change for change in changes if change[1] == 1] == [
+        ("+", 1, 1),
+        ("-", 1, 1),
+        ("+", 1, 0),
+        ("-", 1, 0),
+        ("+", 1, 1),
+    ]
+
+
+def test_a_ring_is_found_and_is_over_after_an_hour(example: Any) -> None:
+    rings = example("rings")
+    payments = rings.random_payments(300)
+    changes = outcome(rings.alerts, payments)
+    graph = nx.Graph([(paid.payer, paid.payee) for paid in payments if 12 <= paid.at / rings.HOUR < 13])
+    graph.remove_edges_from(list(nx.selfloop_edges(graph)))
+    ring = {one for one, core in nx.core_number(graph).items() if core >= rings.CORE}
+    assert len(ring) == 6
+    assert {account for _, account, _ in changes} == ring
+    assert table_of(changes) == {}
+
+
+def test_a_permission_ends_with_its_last_way_even_where_groups_are_in_a_circle(example: Any) -> None:
+    permissions = example("permissions")
+    changes = outcome(lambda grants: permissions.reachable(grants, ["ann", "ben"]), permissions.GRANTS)
+    facts: set[Any] = set()
+    for op, *fact in changes:
+        (facts.add if op == "+" else facts.remove)(tuple(fact))
+    assert facts == {("ann", "wiki"), ("ben", "staff"), ("ben", "editors")}
+
+
+def test_airports_that_are_near_in_many_ways_come_first(example: Any) -> None:
+    pytest.importorskip("bokeh_sampledata")
+    from bokeh_sampledata.airport_routes import routes
+
+    recommend = example("recommend")
+    table = routes[(routes["Source"] < "BZ") & (routes["Destination"] < "C")]
+    changes = recommend.opened(table)
+    gone = [("-", *change[1:]) for change in changes[::3]]
+    found = outcome(lambda stream: recommend.scores(stream, ["ATL"], tolerance=0.1), changes + gone)
+    graph = nx.MultiDiGraph([change[1:] for n, change in enumerate(changes) if n % 3])
+    weights = nx.DiGraph()
+    for a, b in graph.edges():
+        weights.add_edge(a, b, weight=1 + (weights[a][b]["weight"] if weights.has_edge(a, b) else 0))
+    ranks = nx.pagerank(weights, personalization={"ATL": 1.0}, tol=1e-12, max_iter=1000)
+    right = sorted(ranks, key=lambda one: -ranks[one])
+    assert set(recommend.best(found, ["ATL"], 3)) <= set(right[:8])
