@@ -112,15 +112,21 @@ def view(name: str, shows: str) -> views.TemporaryView:
 
 def test_no_view_takes_the_name_of_something_else() -> None:
     spark = Session("visits_late")
-    made = {"visits_totals": ("visits", "the output of sink 'totals'")}
-    views._check_names(spark, "visits", [view("visits_totals", "the output of sink 'totals'")], made)
-    for job, some, text in (
-        ("visits", [view("v_a_b", "x"), view("V_A_B", "y")], "x and y would both be V_A_B"),
-        ("visits", [view("visits_late", "x")], "there is a table or view visits_late already"),
-        ("visits_totals", [view("visits_totals", "x")], "visits_totals is the output of sink 'totals' of job 'visits'"),
+    made = {"visits_totals": ("/a/visits", "the output of sink 'totals'")}
+    views._check_names(spark, "/a/visits", [view("visits_totals", "the output of sink 'totals'")], made)
+    for place, some, text in (
+        ("/a/visits", [view("v_a_b", "x"), view("V_A_B", "y")], "x and y would both be V_A_B"),
+        ("/a/visits", [view("visits_late", "x")], "there is a table or view visits_late already"),
+        (
+            "/a/visits",
+            [view("visits_totals", "x")],
+            "visits_totals shows the output of sink 'totals' of the job in /a/visits",
+        ),
     ):
         with pytest.raises(ConfigError, match=text):
-            views._check_names(spark, job, some, made)
+            views._check_names(spark, place, some, made)
+    with pytest.raises(ConfigError, match=r"of the job in /a/visits already: choose another prefix="):
+        views._check_names(spark, "/b/visits", [view("visits_totals", "the output of sink 'totals'")], made)
 
 
 class Mixed(tr.KeyedProcessFunction):

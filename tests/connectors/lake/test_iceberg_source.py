@@ -8,12 +8,14 @@ import os
 from collections import Counter
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.table.snapshots import Operation
 from pyiceberg.types import LongType, NestedField, StringType, StructType, UUIDType
 
 import tailrace as tr
@@ -147,6 +149,39 @@ def test_a_snapshot_that_deletes_is_an_error_or_skipped(place: dict[str, str], t
     assert values_of(skipping, enumerators[1]) == [3]
 
 
+def test_a_snapshot_that_only_rearranges_files_gives_no_rows(
+    place: dict[str, str], table: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pyiceberg writes none: one of its appends stands for it."""
+    append(table, 1)
+    source = source_of(place, follow=True)
+    enumerator = source.enumerator(1)
+    assert values_of(source, enumerator) == [1]
+    compacted = append(table, 1)
+    append(table, 2)
+    found = enumerator.log._snapshot
+
+    def snapshot(table: Any, version: int) -> Any:
+        one = found(table, version)
+        return SimpleNamespace(summary=SimpleNamespace(operation=Operation.REPLACE)) if version == compacted else one
+
+    monkeypatch.setattr(enumerator.log, "_snapshot", snapshot)
+    assert values_of(source, enumerator) == [2]
+
+
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_both_versions_of_the_format_are_read_from_the_first_snapshot(version: str, place: dict[str, str]) -> None:
+    catalog = load_catalog("tailrace", **place)
+    catalog.create_namespace("shop")
+    made = catalog.create_table("shop.sales", SCHEMA, properties={"format-version": version})
+    source = source_of(place, follow=True)
+    enumerator = source.enumerator(1)
+    assert values_of(source, enumerator) == []
+    append(made, 1)
+    append(made, 2)
+    assert (made.metadata.format_version, values_of(source, enumerator)) == (int(version), [1, 2])
+
+
 def test_columns_are_found_by_their_ids(place: dict[str, str], table: Any) -> None:
     """A column is renamed, and another one gets its name: names alone would give other values."""
     append(table, 1)
@@ -216,9 +251,24 @@ def test_snapshots_that_expired_unread_are_an_error(place: dict[str, str], table
     table.maintenance.expire_snapshots().older_than(dt.datetime.now() + dt.timedelta(days=1)).commit()
     with pytest.raises(ConfigError, match="Snapshots have expired"):
         values_of(source, enumerator)
-    empty = source_of(place, follow=True).enumerator(1, {"version": 0, "behind": True})
+
+
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_a_first_snapshot_that_expired_unread_is_an_error(version: str, place: dict[str, str]) -> None:
+    """The job has begun with an empty table. What is left has lost its parent."""
+    catalog = load_catalog("tailrace", **place)
+    catalog.create_namespace("shop")
+    made = catalog.create_table("shop.sales", SCHEMA, properties={"format-version": version})
+    source = source_of(place, follow=True)
+    enumerator = source.enumerator(1)
+    assert values_of(source, enumerator) == []
+    append(made, 1)
+    append(made, 2)
+    made.maintenance.expire_snapshots().older_than(dt.datetime.now() + dt.timedelta(days=1)).commit()
+    made.refresh()
+    assert made.current_snapshot().parent_snapshot_id is None
     with pytest.raises(ConfigError, match="expired that were not read"):
-        values_of(source, empty)
+        values_of(source, enumerator)
 
 
 def test_a_table_that_is_gone_is_an_error(place: dict[str, str], table: Any) -> None:

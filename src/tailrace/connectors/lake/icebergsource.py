@@ -87,8 +87,7 @@ class IcebergLog(TableLog):
         if version == NO_SNAPSHOT:
             if not chain:
                 return None
-            oldest = table.snapshot_by_id(chain[-1])  # where snapshots expire, the next one may lose its parent
-            if oldest.parent_snapshot_id is None and (oldest.sequence_number or 1) == 1:
+            if _is_first(table.snapshot_by_id(chain[-1])):
                 return chain[-1]
             raise self._cannot_go_on(table, "the first one", "snapshots have expired that were not read")
         if version not in chain:
@@ -182,6 +181,15 @@ class IcebergLog(TableLog):
     def _instead(again: bool) -> str:
         start = "start the job again from its last checkpoint or a savepoint, with the columns of today, or "
         return f"{start if again else ''}name the columns to read (columns=)"
+
+
+def _is_first(snapshot: Any) -> bool:
+    """True if no snapshot was before this one. Where snapshots expire, the next one may lose its parent, so it must be the
+    first one by its number, and by the number of its files."""
+    summary = snapshot.summary
+    counts = [None if summary is None else summary[name] for name in ("total-data-files", "added-data-files")]
+    grown = None not in counts and counts[0] != counts[1]
+    return snapshot.parent_snapshot_id is None and (snapshot.sequence_number or 1) == 1 and not grown
 
 
 def _chain(table: Any) -> list[int]:

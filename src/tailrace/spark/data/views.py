@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from tailrace.connectors.segments.log import STREAMS, SegmentLog
 from tailrace.errors import CheckpointNotFound, ConfigError
+from tailrace.passwords import hide_passwords
 from tailrace.spark.data import outputsource, statesource
 from tailrace.spark.data.jobfolders import folder_by_name
 from tailrace.spark.data.readoptions import storage_text
@@ -42,7 +43,7 @@ class TemporaryView(NamedTuple):
 
 
 _made: weakref.WeakKeyDictionary[Any, dict[str, tuple[str, str]]] = weakref.WeakKeyDictionary()
-"""Session -> the views that were made in it, in small letters -> the job, and what they show."""
+"""Session -> the views that were made in it, in small letters -> the folder of the job, and what they show."""
 
 
 def make_views(
@@ -66,14 +67,14 @@ def make_views(
         stored = StoredCheckpoint.open(place, storage, checkpoint)
         found = list(_states(stored, start, {"path": stored.url}, f"_at_{checkpoint}"))
     made = _made.setdefault(spark, {})
-    _check_names(spark, job, found, made)
+    _check_names(spark, place, found, made)
     outputsource.register(spark)
     statesource.register(spark)
     for one in found:
         reader = spark.read.format(one.format).options(**one.options, **storage_text(storage))
         reader = reader if one.schema is None else reader.schema(one.schema)
         reader.load().createOrReplaceTempView(one.name)
-        made[one.name.lower()] = job, one.shows
+        made[one.name.lower()] = place, one.shows
     return {one.name: one.shows for one in found}
 
 
@@ -121,7 +122,7 @@ def _name(*parts: str) -> str:
     return re.sub(r"[^A-Za-z0-9_]+", "_", "_".join(parts))
 
 
-def _check_names(spark: Any, job: str, views: list[TemporaryView], made: Mapping[str, tuple[str, str]]) -> None:
+def _check_names(spark: Any, place: str, views: list[TemporaryView], made: Mapping[str, tuple[str, str]]) -> None:
     """Raises `ConfigError` for two views of one name, and for a name of something else."""
     names: dict[str, str] = {}
     for one in views:
@@ -133,7 +134,8 @@ def _check_names(spark: Any, job: str, views: list[TemporaryView], made: Mapping
             )
         names[name] = one.shows
         taken = made.get(name)
-        if taken is not None and taken != (job, one.shows):
-            raise ConfigError(f"{_WHO}: {one.name} is {taken[1]} of job {taken[0]!r} already: choose another prefix=")
+        if taken is not None and taken != (place, one.shows):
+            there = f"{taken[1]} of the job in {hide_passwords(taken[0])}"
+            raise ConfigError(f"{_WHO}: {one.name} shows {there} already: choose another prefix=")
         if taken is None and spark.catalog.tableExists(one.name):
             raise ConfigError(f"{_WHO}: there is a table or view {one.name} already: choose another prefix=")
