@@ -3,12 +3,14 @@ that then or not, to the sink. At several rates, without what comes while the jo
 
 from __future__ import annotations
 
+import contextlib
 import json
+import subprocess
 import sys
 import tempfile
 import time
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,6 +41,7 @@ class LatencySpec:
     standbys: int = -1  # processes that stand by; 0: none, but what is kept for replacements is; -1: not even that
     exchanges: int = 1  # by key, one behind the other: behind the count, records only go on
     event_time: str = "no"  # "yes": records have timestamps, and watermarks go with them
+    beside: float = 0.0  # how much of a core another process uses meanwhile
 
     def __post_init__(self) -> None:
         if KEYS % self.parallelism:
@@ -47,7 +50,7 @@ class LatencySpec:
     @classmethod
     def of(cls, options: dict[str, str], **more: Any) -> LatencySpec:
         kinds = {"rate": int, "seconds": float, "warm": float, "interval": float, "standbys": int}
-        kinds |= {"exchanges": int, "event_time": str}
+        kinds |= {"exchanges": int, "event_time": str, "beside": float}
         return cls(**{**{name: kinds[name](value) for name, value in options.items() if name in kinds}, **more})
 
     @property
@@ -160,8 +163,34 @@ def recovery(spec: LatencySpec, folder: str) -> dict[str, Any]:
     return {"checkpoint": every, "standby": standby}
 
 
+BURN = """
+import sys, time
+share, slice = float(sys.argv[1]), 0.01
+while True:
+    begun = time.perf_counter()
+    while time.perf_counter() - begun < share * slice:
+        pass
+    time.sleep((1 - share) * slice)
+"""
+"""A neighbour: in each hundredth of a second it uses a core for its share, and sleeps for the rest."""
+
+
+@contextlib.contextmanager
+def neighbour(share: float) -> Iterator[subprocess.Popen[bytes] | None]:
+    """Runs another process that uses so much of a core (0: none)."""
+    if not 0 <= share <= 1:
+        raise SystemExit(f"latency: beside={share} is no share of a core; take 0 to 1")
+    process = subprocess.Popen([sys.executable, "-c", BURN, str(share)]) if share else None
+    try:
+        yield process
+    finally:
+        if process is not None:
+            process.kill()
+            process.wait()
+
+
 def run(spec: LatencySpec) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory(prefix="latency-") as folder:
+    with tempfile.TemporaryDirectory(prefix="latency-") as folder, neighbour(spec.beside):
         if spec.system == "bytewax":
             from .peers import bytewax_latency
 

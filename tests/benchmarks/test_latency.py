@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 
 pytest.importorskip("benchmarks.latency")
 
-from benchmarks.latency import LatencySpec, Schedule, figures
+from benchmarks.latency import LatencySpec, Schedule, figures, neighbour
 from benchmarks.workload import KEYS
 
 SPEC = LatencySpec(rate=100_000, seconds=0.2, warm=0.1)
@@ -46,3 +48,17 @@ def test_a_count_that_is_missing_or_doubled_is_an_error() -> None:
         seen[1]["latency"] = np.zeros(len(seen[1]["number"]))
         with pytest.raises(AssertionError, match="30000 records"):
             figures(SPEC, seen)
+
+
+def test_a_neighbour_uses_its_share_of_a_core_and_ends_with_the_run() -> None:
+    with neighbour(0.5) as process:
+        assert process is not None
+        burning = psutil.Process(process.pid)
+        while sum(burning.cpu_times()[:2]) < 0.05:
+            os.sched_yield()  # until it has used some of its core
+    assert process.returncode is not None
+
+
+def test_more_than_a_core_is_no_share_of_one() -> None:
+    with pytest.raises(SystemExit, match=r"beside=1\.5 is no share of a core"), neighbour(1.5):
+        pass
