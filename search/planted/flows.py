@@ -196,6 +196,15 @@ def _falls_silent(run: Run) -> Run:
     return replace(run, flow=replace(run.flow, source=source))
 
 
+def _drifts(run: Run) -> bool:
+    return any(events.drift is not None and events.splits > 1 for events in run.flow.sources())
+
+
+def _drifts_apart() -> Patches:
+    """Bug: a split is read on however far it is ahead of the others of its subtask."""
+    return [method(TimestampsTask, "too_far", lambda _: lambda self: set())]
+
+
 def _busy_is_silent() -> Patches:
     """Bug: the silence of a split begins with its last record, though its task was busy since then."""
 
@@ -336,6 +345,7 @@ FLOW_BUGS = (
     Bug("a timer of a failed call stays set", RANDOM, _timers_of_failed_calls_stay, seed=26, suits=_some_fail),
     Bug("a timer fires before the time it was set for", RANDOM, _timers_to_the_nearest, suits=_with("held")),
     Bug("a timer sees a watermark that is ahead of it", RANDOM, _timers_see_what_lets_them_fire, suits=_with("held")),
+    Bug("a split is read on however far it is ahead", RANDOM, _drifts_apart, seed=120, suits=_drifts),
     Bug(
         "a split is silent while its task is busy",
         RANDOM,

@@ -30,6 +30,7 @@ from search.scenarios import (
 from search.starts import SINK, Again, Moments, start_again
 from search.watchers.checker import BOOKS, Book, Ledger
 from search.watchers.clock_watch import ClockWatch, without_jumps
+from search.watchers.drift_watch import DriftWatch
 from search.watchers.failures import FailureWatch
 from search.watchers.loops import LoopFiles, LoopWatch
 from search.watchers.restorable import Restorable
@@ -180,7 +181,9 @@ class _Phases:
             if self.shadows is not None:
                 self.shadows.over(world)
             watch, clocks, failures = LoopWatch(world, self.files), ClockWatch(), FailureWatch()
+            drift = DriftWatch()
             world.watch(clocks)
+            world.watch(drift)
             world.watch(failures)
             if self.now is not None:
                 world.now = self.now
@@ -198,6 +201,7 @@ class _Phases:
                 watch.wrong
                 + clocks.wrong
                 + failures.wrong
+                + drift.wrong
                 + self.restorable.errors()
                 + ([] if self.shadows is None else self.shadows.wrong)
             )
