@@ -321,8 +321,8 @@ OUTPUT_BUGS = (
         for name, patches, seed in (
             ("sinks forget what a later manifest carries along", _settled_by_number, 54),
             ("checkpoints are given up before they are marked", _given_up_unmarked, 18),
-            ("checkpoints before the origin are not marked with it", _only_the_origin_is_marked, 14),
-            ("a start from an older checkpoint takes what later ones need", _later_ones_forgotten, 10),
+            ("checkpoints before the origin are not marked with it", _only_the_origin_is_marked, 1),
+            ("a start from an older checkpoint takes what later ones need", _later_ones_forgotten, 14),
             ("a checkpoint is marked of which some output was given up", _marked_though_given_up, 16),
             ("a restart asks for what another start has published", _marks_of_others_not_read, 8),
             ("a start in a copy forgets what the original will ask for", _copies_settle, 3),

@@ -189,7 +189,9 @@ class JobOutput:
         driver that claims reads after our commit, and finds a later manifest."""
         self._adopt(manifest, path)
         self._origin_over = self._origin_over or self._origin_over_when_made
-        return [*self._settle(), *self._publish(number, fresh, now)]
+        if self._forgets_origin:  # what is settled goes before: a sink keeps the traces of what is not
+            return [*self._settle(), *self._publish(number, fresh, now)]
+        return [*self._publish(number, fresh, now), *self._settle()]
 
     def _publish(self, number: int, prepared: list[Prepared], now: int) -> Decisions:
         return self._send(number, prepared, [], now) if prepared or self._forgets_origin else self.mark_visible()
