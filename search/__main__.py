@@ -14,6 +14,7 @@ from typing import Any
 
 from search import followed, outages, servers
 from search.campaigns.replacements import TUNES, run_of
+from search.campaigns.rescales import SIZES
 from search.programs.golden import PROGRAMS
 from search.random_flows.drawing import Run, draw
 from search.random_flows.hunting import Hunt, hunt
@@ -63,6 +64,10 @@ FIGURES = (
     "records of feedback in checkpoints",
     "records of feedback restored",
     "records of feedback spilled",
+    "asked for another size",
+    "moved to another size",
+    "changed the size",
+    "went back to the size before",
 )
 
 MANY = 1_000
@@ -122,6 +127,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--shrink", action="store_true", help="with --random: shrink each dataflow that fails, and print it"
     )
     parser.add_argument("--lost", choices=sorted(TUNES), help="lose workers that are replaced while the others go on")
+    parser.add_argument("--sizes", choices=sorted(SIZES), help="change the size of the jobs of golden programs")
     parser.add_argument("--all", action="store_true", help="go on after a failure")
     parser.add_argument("--trace", action="store_true", help="print the history of each seed")
     options = parser.parse_args(arguments)
@@ -136,7 +142,7 @@ def main(arguments: list[str] | None = None) -> int:
         return _files(seeds, options, servers.look, "a sink that publishes was refused")
     if options.followed:
         return _files(seeds, options, followed.look, "rotated a followed file")
-    tune = TUNES[options.lost] if options.lost else lambda made: made
+    tune = TUNES[options.lost] if options.lost else SIZES.get(options.sizes, lambda made: made)
     if options.random:
         shape = run_of(tune) if options.lost else lambda run: run
         return _random_traced(seeds, shape) if options.trace else _random(seeds, options, shape)
@@ -154,7 +160,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _ending(options: argparse.Namespace) -> str:
     """End of the command that repeats a failure."""
-    return f" --lost {options.lost}" if options.lost else ""
+    return f" --lost {options.lost}" if options.lost else f" --sizes {options.sizes}" if options.sizes else ""
 
 
 def _files(seeds: Iterable[int], options: argparse.Namespace, look: Callable[..., Any], what: str) -> int:

@@ -176,6 +176,10 @@ class Fenced(CheckpointError):
     """The error for a start of a job that may not write any more, because a newer start has taken over."""
 
 
+class RescaleError(TailraceError):
+    """The error for a job that has not the size that was requested. It goes on in the size that it has."""
+
+
 class JobAlreadyFinished(TailraceError):
     """The error for a job that cannot go on from its newest checkpoint, because it has come to its end and all of its output
     is published. It is not a `CheckpointError`: a program that starts from the beginning if there is no checkpoint would

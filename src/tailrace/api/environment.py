@@ -317,7 +317,6 @@ class Environment:
 
     def _source(self, source: Source, verb: str, options: dict[str, Any]) -> DataStream:
         root = DataStream(self, (), source.form, source.columns)
-        options = {"parallelism": self.parallelism, **options}
         node = add_node(root, ops.Source(source), (), verb, options, source.form, source.columns)
         return DataStream(self, ((node.id, None),), source.form, source.columns)
 

@@ -113,6 +113,17 @@ class JobHandle(Protocol):
         (nothing is left of it, and the job goes on), and `TimeoutError` (the savepoint may come all the same)."""
         ...
 
+    def rescale(self, parallelism: int | Mapping[str, int], timeout: Duration | None = None) -> int:
+        """Gives the running job another size, and waits for it, at most `timeout` (seconds, a `timedelta` or a text).
+        `parallelism` stands for that of the environment: operators with a parallelism of their own keep it. Or it is a
+        dictionary of parallelisms by uid. Returns the number of workers.
+
+        More workers are there before the job stands still; then it takes a checkpoint like that of a stop, and goes on
+        from it. Nothing is lost, and nothing becomes visible twice. Raises `RescaleError` with the reason if the job keeps
+        the size that it has; `SlotsError`, with the numbers, if Spark has too few task slots; `GraphError` for a size that
+        the dataflow cannot have; and `TimeoutError` (the job may change its size all the same)."""
+        ...
+
     @property
     def checkpoints(self) -> list[Checkpoint]:
         """The last complete checkpoints, the newest last. The storage may no longer have checkpoints beyond `keep`."""

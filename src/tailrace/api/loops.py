@@ -241,19 +241,20 @@ class _Closing:
     def _add_tail(self, feedback: list[LoopStream]) -> None:
         edges = [edge for stream in feedback for edge in stream._edges(stream._partitioning)]
         edges.append(Edge(self.head.id, 1, Forward(), MARKERS))
-        self._add(ops.Tail(self.loop), edges, "tail", self.head.parallelism, self.loop.scope)
+        self._add(ops.Tail(self.loop), edges, "tail", self.head.parallelism, self.loop.scope, (self.head.id,))
 
     def _add_judge(self, feedback: list[LoopStream], outputs: list[LoopStream]) -> None:
         edges = [edge for stream in feedback for edge in stream._edges(Rebalance())]
         edges += [edge for stream in outputs for edge in stream._edges(Rebalance(), port=1)]
-        self._add(ops.Judge(self.loop), edges, "judge", 1, self.loop.scope)
+        self._add(ops.Judge(self.loop), edges, "judge", 1, self.loop.scope, None)
 
     def _leave(self, name: str, stream: LoopStream) -> LoopStream:
         env = self.first.env
-        parallelism = max(env._graph.nodes[node].parallelism for node, _ in stream._upstreams)
+        follows = tuple(node for node, _ in stream._upstreams)
+        parallelism = max(env._graph.nodes[node].parallelism for node in follows)
         edges = list(stream._edges(stream._partitioning))
         outside, operator = self.loop.scope.unnest(), ops.LeaveLoop(self.loop)
-        return stream._of(self._add(operator, edges, f"leave{name}", parallelism, outside, stream))
+        return stream._of(self._add(operator, edges, f"leave{name}", parallelism, outside, follows, stream))
 
     def _add(
         self,
@@ -262,6 +263,7 @@ class _Closing:
         what: str,
         parallelism: int,
         scope: StreamScope,
+        follows: tuple[int, ...] | None,
         like: LoopStream | None = None,
     ) -> Node:
         """A node that belongs to the loop itself. Its uid is derived from the head's uid, and does not depend on the
@@ -278,6 +280,7 @@ class _Closing:
             columns=like.columns,
             scope=scope,
             shape=(Edge(self.head.id, 0, Forward(), what),),
+            follows=follows,
         )
 
 
@@ -347,5 +350,6 @@ def _enter(stream: LoopStream, head: Node) -> LoopStream:
         form=stream.form,
         columns=stream.columns,
         scope=loop.scope,
+        follows=(head.id,),
     )
     return stream._of(node)

@@ -132,6 +132,10 @@ def add_node(
             f"{verb}: unknown option {', '.join(sorted(unknown))}; the options are {taken} and parallelism{hint}"
         )
     name, uid, parallelism = options.get("name"), options.get("uid"), options.get("parallelism")
+    follows = None if parallelism is not None else followed(stream, edges)
+    if isinstance(parallelism, WidthOf):
+        follows = (parallelism.node,)
+        parallelism = int(parallelism)
     if form == "rows" and columns is not None:
         check_attributes(columns, verb)
     return stream.env._graph.add(
@@ -145,7 +149,19 @@ def add_node(
         columns=columns,
         scope=stream.scope if scope is None else scope,
         on_error=policy_of(operator, form, options.get("on_error"), stream.env.on_error, verb),
+        follows=follows,
     )
+
+
+class WidthOf(int):
+    """The parallelism of a node, as that of another one that is to have it in every size of the job."""
+
+    node: int
+
+    def __new__(cls, node: Node) -> WidthOf:
+        made = super().__new__(cls, node.parallelism)
+        made.node = node.id
+        return made
 
 
 def default_parallelism(stream: Stream, edges: tuple[Edge, ...]) -> int:
@@ -154,6 +170,14 @@ def default_parallelism(stream: Stream, edges: tuple[Edge, ...]) -> int:
     if all(isinstance(edge.partitioning, ops.Forward) for edge in edges):
         return stream._default_parallelism()
     return stream._usual_parallelism()
+
+
+def followed(stream: Stream, edges: tuple[Edge, ...]) -> tuple[int, ...]:
+    """The nodes whose parallelism an operator has if the user gives none (`Node.follows`)."""
+    if stream._upstreams and all(isinstance(edge.partitioning, ops.Forward) for edge in edges):
+        return tuple(node for node, _ in stream._upstreams)
+    head = stream.env._graph.heads.get(stream.scope)
+    return () if head is None else (head.id,)
 
 
 def default_name(verb: str, operator: Operator) -> str:

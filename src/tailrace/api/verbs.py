@@ -27,7 +27,7 @@ from tailrace.api.checks import (
 from tailrace.api.columnwise import declared_schema
 from tailrace.api.failing import FAIL
 from tailrace.api.functions import AggregateFunction, Function, Span
-from tailrace.api.nodes import described_scope
+from tailrace.api.nodes import WidthOf, described_scope
 from tailrace.api.ordered import check_in_order
 from tailrace.api.released import has_event_time
 from tailrace.api.sql.verb import sql as sql
@@ -135,7 +135,7 @@ def batches(stream: AnyStream, n: int, timeout: Span | None, options: dict[str, 
     # All records of a subtask have one key, which keeps them there: the window is as wide as what makes the keys.
     wide = {"parallelism": options.get("parallelism")}
     pairs = stream._add(ops.Process(OwnKey(stream.env.max_parallelism), "wait"), "batch", wide)
-    wide["parallelism"] = stream.env._graph.nodes[pairs._upstreams[0][0]].parallelism
+    wide["parallelism"] = WidthOf(stream.env._graph.nodes[pairs._upstreams[0][0]])
     return _lists_of(pairs.key_by(_first, on_error=FAIL), windows, {**options, **wide})._add(
         ops.Map(_records), "batch", {}
     )

@@ -130,6 +130,32 @@ def stop_command(
         echo(f"job {job!r} has stopped")
 
 
+def rescale_command(
+    job: JobArgument,
+    size: Annotated[
+        list[str],
+        typer.Argument(metavar="N | UID=N…", help="The parallelism; or that of some operators, by their uids."),
+    ],
+    timeout: Annotated[float, typer.Option(parser=seconds_of, help="Seconds to wait for the new size.")] = 600.0,
+    as_json: JsonOption = False,
+) -> None:
+    """Change the size of a running job. It goes on where it stands, with more workers or fewer."""
+    with CommandAnswer("rescale"):
+        request = {"verb": "rescale", "size": _size(size)}
+        made = answer_of(job, request, timeout, "has not another size", "; it may have it later")
+        echo(json.dumps(made) if as_json else f"job {job!r} has {made['workers']} workers")
+
+
+def _size(given: list[str]) -> int | dict[str, int]:
+    """A size from the words of a command. Raises `Refused`."""
+    try:
+        if len(given) == 1 and "=" not in given[0]:
+            return int(given[0])
+        return {uid: int(count) for uid, _, count in (word.rpartition("=") for word in given)}
+    except ValueError:
+        raise Refused(f"expected a number, or UID=NUMBER for some operators, not {' '.join(given)!r}", 2) from None
+
+
 def cancel_command(
     job: JobArgument,
     timeout: Annotated[float, typer.Option(parser=seconds_of, help="Seconds to wait for the end of the job.")] = 60.0,

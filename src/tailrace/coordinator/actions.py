@@ -196,6 +196,16 @@ class StopEnded:
 
 
 @dataclass(frozen=True)
+class RescaleEnded:
+    """An action: report to the party that requested another size that the job has it, or why it has not (`reason` is not
+    empty then). `slots`: the number of its workers now."""
+
+    who: Any
+    slots: int
+    reason: str
+
+
+@dataclass(frozen=True)
 class WasPublished:
     """An action: note that sinks have made something visible. The driver may have something left to do (a table's
     cache)."""
@@ -209,6 +219,26 @@ class Restarting:
     cause: Cause
     advice: str = ""
     """The record that has failed, how often, and what to do about it; empty where no record is to blame."""
+
+
+@dataclass(frozen=True)
+class Resizing:
+    """An action: report to the watchers that the job starts again with another number of workers. `reason`: why it goes
+    back to the size before; empty where it does not."""
+
+    before: int
+    after: int
+    text: str
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class NotResized:
+    """An action: report to the watchers that the job has not the size that was requested, and why."""
+
+    slots: int
+    text: str
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -294,9 +324,11 @@ class WorkerPrinted:
 
 StoreAction = KeepCapsule | Claim | Commit | Delete | Sweep | MarkPublished | MarkSwept | CopySavepoint
 """The actions that go to the storage of checkpoints."""
-Ended = CheckpointEnded | SavepointEnded | StopEnded
+Ended = CheckpointEnded | SavepointEnded | StopEnded | RescaleEnded
 """The actions that report the end of a request to the party that waits for it."""
 Replacement = Replacing | NotReplaced | WorkerReplaced | StandbyLost | NotHot | ValuesNotCompared | HistoryFills
-Told = Restarting | Stalled | Replacement | CheckpointFailed | OutOfReach | InReach | WorkerPrinted
+Told = (
+    Restarting | Resizing | NotResized | Stalled | Replacement | CheckpointFailed | OutOfReach | InReach | WorkerPrinted
+)
 """The actions that the job's log reports to its watchers."""
 Action = Launch | Send | CloseLink | Kill | StatusChanged | Ended | WasPublished | Told | StoreAction

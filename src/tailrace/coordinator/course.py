@@ -16,6 +16,9 @@ import msgspec
 from tailrace.coordinator.actions import (
     Action,
     CloseLink,
+    NotResized,
+    RescaleEnded,
+    Resizing,
     Restarting,
     SavepointEnded,
     Send,
@@ -23,8 +26,8 @@ from tailrace.coordinator.actions import (
     StopEnded,
     WasPublished,
 )
-from tailrace.coordinator.decisions import Decision, Decisions, StopFailed, Tell
-from tailrace.coordinator.durability.durability import Durability
+from tailrace.coordinator.decisions import Decision, Decisions, NotJoined, RescaleCut, StopFailed, Tell
+from tailrace.coordinator.durability.durability import TAKES_NONE, Durability
 from tailrace.coordinator.durability.savepoints import SavepointRequest
 from tailrace.coordinator.durability.stopping import Aim, Stage, Stopping
 from tailrace.coordinator.job.attempts import Attempts
@@ -32,10 +35,12 @@ from tailrace.coordinator.job.failures import Cause, Reaction, reaction
 from tailrace.coordinator.job.lifecycle import ENDS, JobStatus, next_status
 from tailrace.coordinator.job.restarts import Strategy
 from tailrace.coordinator.job.shutdown import Shutdown
+from tailrace.coordinator.job.timeouts import Limits
 from tailrace.coordinator.loops.loops import Nests
 from tailrace.coordinator.stats import CheckpointStats
 from tailrace.coordinator.workers.places import WorkerPlace
 from tailrace.coordinator.workers.replacements import Replacements
+from tailrace.coordinator.workers.rescaling import JobSize, Rescaling
 from tailrace.coordinator.workers.roster import Roster, Slot
 from tailrace.coordinator.workers.standbys import Standby
 from tailrace.coordinator.workers.takeovers import Takeovers
@@ -57,13 +62,13 @@ class Course:
 
     def __init__(
         self,
-        plan: bytes,
+        size: JobSize,
         roster: Roster,
         attempts: Attempts,
         durability: Durability,
         nests: Nests,
         restarts: Strategy,
-        leaving: Shutdown,
+        limits: Limits,
         stopping: Stopping,
         takeovers: Takeovers,
         replacements: Replacements,
@@ -75,14 +80,15 @@ class Course:
         """Places whose Spark job had not ended when the job did."""
         self.story: deque[str] = deque(maxlen=64)
         """The last events of the job, for the report of an internal error."""
-        self.plan = plan
+        self.plan = size.plan
         """The plan with which workers are deployed; the driver removes it when the job is over."""
+        self.rescaling = Rescaling(size)
         self._roster = roster
         self._attempts = attempts
         self._durability = durability
         self._nests = nests
         self._restarts = restarts
-        self._leaving = leaving
+        self.leaving = Shutdown(limits)
         self._stopping = stopping
         self._takeovers = takeovers
         self._replacements = replacements
@@ -90,7 +96,7 @@ class Course:
     @property
     def ending(self) -> bool:
         """True if the outcome is decided."""
-        return self._leaving.since is not None or self.status.final
+        return self.leaving.since is not None or self.status.final
 
     @property
     def filling(self) -> bool:
@@ -149,6 +155,10 @@ class Course:
                 return
             self.move(JobStatus.RUNNING)
             self._nests.begin()
+            if self.rescaling.moving:
+                self.do(self.rescaling.done(), now)
+            if not self.rescaling.active:
+                self.do(self._roster.release("the job goes on with fewer workers", now), now)
             self.do([*self._durability.running(now), Tell(Start()), *self._roster.standbys.fill()], now)
             self._begin_stop(now)
 
@@ -157,6 +167,8 @@ class Course:
     def join(self, place: Slot | Standby, now: int) -> None:
         """Goes on with a worker that holds a place now. A standby takes a slot at once where one waits for a worker."""
         roster = self._roster
+        if roster.is_outside(place):
+            return  # a change of size waits for it
         if isinstance(place, Standby):
             taken = roster.fill_with(place)
             self.do(roster.standbys.welcome(place, self.plan) if taken is None else taken, now)
@@ -223,6 +235,9 @@ class Course:
         can go on. Else the job starts again where its strategy allows it, or ends."""
         if self.ending or self._replaces(cause, now):
             return
+        if self.rescaling.goes_back(cause):
+            self._back(cause, now)
+            return
         first = self._replacements.first_cause(cause)
         what, cause = reaction(first, self._durability.takes_checkpoints, self.status is JobStatus.FINISHING)
         delay = 0 if what is Reaction.MOVE else None
@@ -256,6 +271,8 @@ class Course:
         if self._stopping.stage is Stage.SUSPENDING:
             self.move(JobStatus.RUNNING)
             self.do(self._stopping.once_more(cause.message), now)
+        if self.rescaling.cutting:
+            self._rescale_again(cause.message, now)
         self.maybe_resume(now)
         return True
 
@@ -280,9 +297,14 @@ class Course:
         self.story.append(f"{now} restart {self._attempts.restarts}: {cause.message}")
         if self.status is not JobStatus.RESTARTING:
             self.move(JobStatus.RESTARTING)
-        advice = self._attempts.failed_records.advice(cause)
-        self.actions.append(Restarting(self._attempts.restarts, cause, advice))
-        if self._stopping.is_open:
+        if cause.kind is FailureKind.RESIZED:
+            self.rescaling.count += 1
+        else:
+            advice = self._attempts.failed_records.advice(cause)
+            self.actions.append(Restarting(self._attempts.restarts - self.rescaling.count, cause, advice))
+        if self.rescaling.cutting:
+            self._rescale_again(cause.message, now)
+        if self._stopping.is_open and cause.kind is not FailureKind.RESIZED:
             self._stop_disturbed(cause, now)
         if self._stopping.stage not in (Stage.DOUBTFUL, Stage.SEALED):  # else the savepoint of the stop may yet come
             self.do(self._durability.savepoints.attempt_over(cause.message), now)
@@ -303,6 +325,124 @@ class Course:
             if self._roster.finished:
                 self.all_finished(now)
             self._begin_stop(now)
+
+    # Another size.
+
+    def rescale(self, who: Any, size: JobSize, now: int) -> None:
+        """Takes a request of another size. `RescaleEnded` carries `who`, when the job runs in it, or with the reason why it
+        does not."""
+        refused, newest = self._no_rescale(), self._durability.newest
+        if refused is None and newest is not None:  # what is in flight in it is not what will be
+            bare = msgspec.structs.replace(newest[1], in_flight={}, channels=[], prepared=[])
+            refused = size.fits(bare) or None
+        now_in = self.rescaling.size
+        if refused is None and (size.slots, size.plan) != (now_in.slots, now_in.plan):
+            self.rescaling.request(who, size, now)
+            self.story.append(f"{now} the job is to have {size.slots} workers")
+            self.do(self._roster.prepare(size.slots, size.standbys), now)
+        else:
+            self.actions.append(RescaleEnded(who, now_in.slots, refused or ""))
+
+    def _no_rescale(self) -> str | None:
+        if self.status in (JobStatus.CREATED, JobStatus.FINISHING, *ENDS, *ENDS.values(), JobStatus.FINISHED):
+            return f"the job is {self.status}"
+        if self._stopping.active:
+            return "the job is being stopped"
+        if self.rescaling.active:
+            wanted = self.rescaling.wanted or self.rescaling.size
+            return f"the job changes its size already, to {wanted.slots} workers; wait for that"
+        return None if self._durability.takes_checkpoints else TAKES_NONE
+
+    @property
+    def rescale_due(self) -> int | None:
+        """0 if the job can take the checkpoint now behind which it changes its size; else None."""
+        wanted, roster = self.rescaling.wanted, self._roster
+        if wanted is None or self.rescaling.cutting or not self.running or self._stopping.active or roster.finished:
+            return None
+        there = roster.gathered >= wanted.slots - len(roster.slots)
+        return 0 if there and not self._replacements.active and self._durability.may_pause else None
+
+    def begin_rescale(self, now: int) -> Decisions:
+        """Takes the checkpoint behind which the job changes its size."""
+        self.rescaling.cuts()
+        return self._durability.pause(now)
+
+    def rescale_late_at(self, limit: int) -> int | None:
+        """The time at which workers for another size have taken too long to come."""
+        wanted = self.rescaling.wanted
+        here = (
+            wanted is None or self.rescaling.cutting or self._roster.gathered >= wanted.slots - len(self._roster.slots)
+        )
+        return None if here else self.rescaling.since + limit
+
+    def rescale_late(self, now: int, limit: int) -> Decisions:
+        """Ends the change of size for which no workers have come."""
+        wanted = self.rescaling.wanted
+        assert wanted is not None
+        here = len(self._roster.slots) + self._roster.gathered
+        what = (
+            f"{wanted.slots} task slots are needed, and Spark gave {here} within {limit // 1_000_000} s; give Spark more "
+            f"free cores, or ask for fewer"
+        )
+        self._rescale_failed(what, now)
+        return []
+
+    def _rescale_cut(self, cut: RescaleCut, now: int) -> None:
+        """Goes on behind the checkpoint of a change of size, or without it."""
+        if not self.rescaling.cutting:
+            return  # it was given up for a stop
+        wanted, newest = self.rescaling.wanted, self._durability.newest
+        assert wanted is not None
+        if cut.reason:
+            self._rescale_failed(cut.reason, now)
+            if self._roster.finished:
+                self.all_finished(now)
+            return
+        assert newest is not None
+        before, unfit = self.rescaling.size, wanted.fits(newest[1])
+        what = f"the job changes its size from {before.slots} to {wanted.slots} workers"
+        if unfit:  # the tasks do nothing behind the checkpoint, so they start again all the same
+            self._rescale_failed(unfit, now)
+            what = f"the job keeps its {before.slots} workers: {unfit}"
+        else:
+            self._resize(self.rescaling.move())
+            self.actions.append(Resizing(before.slots, wanted.slots, wanted.text))
+        self.restart(now, Cause(what, FailureKind.RESIZED), 0)
+
+    def _resize(self, size: JobSize) -> None:
+        self.plan = size.plan
+        self._roster.resize(size.slots)
+        self._takeovers.resize(size.slots)
+        self._durability.resize(size.slots)
+        self._nests.resize(size.nests)
+
+    def _back(self, cause: Cause, now: int) -> None:
+        """Brings the job back to its size before: it has not run in the new one."""
+        failed, size = self.rescaling.size, self.rescaling.back()
+        self._resize(size)
+        self.actions.append(Resizing(failed.slots, size.slots, failed.text, cause.message))
+        self.do(self.rescaling.fail(f"{cause.message}; the job goes on with {size.slots} workers"), now)
+        what = f"the job goes back from {failed.slots} to {size.slots} workers: {cause.message}"
+        self.restart(now, Cause(what, FailureKind.RESIZED, slot=cause.slot), 0)
+
+    def _rescale_again(self, reason: str, now: int) -> None:
+        wanted = self.rescaling.wanted
+        self.do(self.rescaling.once_more(reason, now), now)
+        if not self.rescaling.active and wanted is not None:
+            self._not_resized(wanted, reason, now)
+
+    def _rescale_failed(self, reason: str, now: int) -> None:
+        """Ends a change of size before the job has moved: it keeps the size that it has."""
+        wanted = self.rescaling.wanted
+        if wanted is not None:
+            self.do(self.rescaling.fail(f"{reason}; the job goes on with {len(self._roster.slots)} workers"), now)
+            self._not_resized(wanted, reason, now)
+
+    def _not_resized(self, wanted: JobSize, reason: str, now: int) -> None:
+        self.actions.append(NotResized(len(self._roster.slots), wanted.text, reason))
+        self.do(self._roster.release("the job keeps the size that it has", now), now)
+        if self.flowing:
+            self.do(self._roster.standbys.fill(), now)
 
     # Stops.
 
@@ -325,6 +465,9 @@ class Course:
         aim, durability = self._stopping.aim, self._durability
         if aim is None or self._stopping.stage is not Stage.WANTED or self._replacements.active:
             return
+        if self._durability.resizing:
+            return  # the job moves to its new size first
+        self._rescale_failed("the job is being stopped", now)
         self.move(JobStatus.STOPPING)
         takes_one = durability.keeps or (durability.takes_checkpoints and aim.savepoint is not None)
         suspend = takes_one and not aim.drain and not self._roster.finished
@@ -394,8 +537,9 @@ class Course:
 
     def all_finished(self, now: int) -> None:
         """Goes on when every subtask has ended."""
-        if self._stopping.stage is Stage.SUSPENDING or self._replacements.active:
-            return  # the checkpoint of the stop has all of that, or the job goes on without it
+        if self._stopping.stage is Stage.SUSPENDING or self._replacements.active or self.rescaling.cutting:
+            return  # the checkpoint under way has all of that, or the job goes on without it
+        self._rescale_failed("the job has come to its end", now)
         if self._durability.takes_checkpoints:
             self.do(self._durability.last(now), now)
         else:
@@ -413,18 +557,19 @@ class Course:
         """Ends the job before its records do: it was cancelled, or has failed."""
         self.do([*self._durability.over(reason), *self._durability.attempt_over(reason, now)], now)
         self.move(status)
+        self.do([*self.rescaling.fail(f"the job is {self.status}"), *self._roster.release(reason, now)], now)
         self._report_stop(well=False)
         self._leave(reason, now)
 
     def _leave(self, reason: str, now: int) -> None:
         """Sends `Leave` to all workers: the outcome is decided."""
-        if self._leaving.begin(now, well=self.status is JobStatus.FINISHING):
+        if self.leaving.begin(now, well=self.status is JobStatus.FINISHING):
             self.do([*self._durability.over(reason), Tell(Leave(reason)), *self._roster.standbys.dismiss()], now)
         self.maybe_over()
 
     def kill_all(self, now: int) -> Decisions:
         """Ends workers that had their time to leave and are still there."""
-        self._leaving.killed = True
+        self.leaving.killed = True
         return self._roster.kill()
 
     def leave_behind(self, now: int) -> Decisions:
@@ -435,7 +580,7 @@ class Course:
 
     def maybe_over(self) -> None:
         """Ends the job when its workers have left."""
-        if self._leaving.since is not None and self._roster.spark_ended:
+        if self.leaving.since is not None and self._roster.spark_ended:
             self._over()
 
     def _over(self) -> None:
@@ -480,6 +625,11 @@ class Course:
                 self._send_to(one, now)
             elif isinstance(one, StopFailed):
                 self._stop_failed(one.reason, now)
+            elif isinstance(one, RescaleCut):
+                self._rescale_cut(one, now)
+            elif isinstance(one, NotJoined):
+                if not self.rescaling.cutting:  # else it is started anew when the job moves
+                    self._rescale_failed(one.reason, now)
             elif isinstance(one, SavepointEnded) and one.who is self._stopping:
                 self._stopping.savepoint_ended(one)
             else:

@@ -25,7 +25,21 @@ class StopFailed:
     reason: str
 
 
-Decision = Action | Tell | Cause | StopFailed
+@dataclass(frozen=True)
+class RescaleCut:
+    """The outcome of the checkpoint behind which a job changes its size: complete, or the reason why it was aborted."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class NotJoined:
+    """The loss of a worker that was to join for another size of the job."""
+
+    reason: str
+
+
+Decision = Action | Tell | Cause | StopFailed | RescaleCut | NotJoined
 """A decision of a bookkeeper. A `Cause` is a failure; the course of the job decides what follows from it."""
 Decisions = list[Decision]
 

@@ -21,12 +21,12 @@ from tailrace.coordinator.job.attempts import Attempts
 from tailrace.coordinator.job.failures import Cause
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.job.restarts import Never, Strategy
-from tailrace.coordinator.job.shutdown import Shutdown
 from tailrace.coordinator.job.timeouts import Limits
 from tailrace.coordinator.loops.loops import Nests, NestSpec, WavePace
 from tailrace.coordinator.output.origin import NOTHING, StartFrom
 from tailrace.coordinator.workers.moves import Moves
 from tailrace.coordinator.workers.replacements import Replacements
+from tailrace.coordinator.workers.rescaling import JobSize
 from tailrace.coordinator.workers.roster import Roster, Slot
 from tailrace.coordinator.workers.standbys import Standby
 from tailrace.coordinator.workers.takeovers import Takeovers
@@ -100,7 +100,6 @@ class Coordinator:
         self.attempts = Attempts()
         self.durability = Durability(job, run_id, incarnation, self.checkpoints, start_from, abandoned, self.limits)
         self._no_savepoints = no_savepoints
-        self._leaving = Shutdown(self.limits)
         self.stopping = Stopping()
         self.takeovers = Takeovers(slots, 0 if standbys is None else depth, copies)
         parts = self.limits, self.roster, self.durability, self.nests, self.takeovers
@@ -108,13 +107,13 @@ class Coordinator:
         may_restart = not isinstance(self.restarts, Never)
         self.moves = Moves(self.limits, self.roster, self.attempts, self.durability, self.replacements, may_restart)
         self.course = Course(
-            plan,
+            JobSize(slots, plan, nests, standbys or 0),
             self.roster,
             self.attempts,
             self.durability,
             self.nests,
             self.restarts,
-            self._leaving,
+            self.limits,
             self.stopping,
             self.takeovers,
             self.replacements,
@@ -189,6 +188,8 @@ class Coordinator:
         slot.received_at = now
         if isinstance(slot, Standby):
             self.course.of_a_standby(slot, message, now)
+        elif slot.clean and self.roster.is_outside(slot):
+            pass  # it is to begin, or to leave
         elif slot.clean:
             self._receive(slot, message, now)
         elif isinstance(message, WasReset) and message.attempt == slot.attempt:
@@ -269,8 +270,11 @@ class Coordinator:
         if slot is None:
             return
         self.course.story.append(f"{now} link of {index} lost: {reason}")
-        if self.course.ending:
+        if self.course.ending or (isinstance(slot, Slot) and slot.leaving):
             self.roster.lose(slot.index)
+        elif isinstance(slot, Slot) and self.roster.is_outside(slot):
+            self.course.do(self.roster.outside_lost(slot, reason), now)
+            self.course.maybe_deploy(now)
         elif isinstance(slot, Standby):
             self.course.standby_lost(slot, f"it was lost: {reason}", now)
         else:
@@ -298,7 +302,11 @@ class Coordinator:
             self.course.cause = self.cause.with_text(f"Spark says: {error}")
         elif not self.course.ending:
             expected = not requested and start == place.start
-            if not isinstance(place, Standby):
+            if isinstance(place, Slot) and self.roster.is_outside(place):
+                how = error or "its Spark task ended without an error"
+                self.course.do(self.roster.outside_lost(place, how) if expected and not place.leaving else [], now)
+                self.course.maybe_deploy(now)
+            elif not isinstance(place, Standby):
                 ended = self.roster.job_ended(place.index, error, expected=expected, over=over, unfit=unfit)
                 self.course.do(ended, now)
             elif expected:
@@ -415,6 +423,11 @@ class Coordinator:
         else:
             self.course.stop(who, aim, now)
 
+    def rescale(self, who: Any, size: JobSize, now: int) -> None:
+        """Takes a request of another size of the job, legal at any moment. `RescaleEnded` will carry `who`, when the job
+        runs in that size, or with the reason why it keeps the one that it has."""
+        self.course.rescale(who, size, now)
+
     def move(self, launches: Collection[tuple[int, int]], now: int) -> None:
         """Takes the report that the machines of these starts are about to go: their workers move elsewhere (`moves`). The
         driver repeats it as long as they are there. It does not count as a failure."""
@@ -470,6 +483,9 @@ class Coordinator:
             yield durability.silent_at, lambda now: [durability.storage.given_up()]
             yield durability.output.lanes.late_at, durability.output.lanes.late
             yield durability.retry_at, durability.retry
+            yield self.course.rescale_due, self.course.begin_rescale
+            yield self.course.rescale_late_at(limits.slots), lambda now: self.course.rescale_late(now, limits.slots)
+            yield roster.leave_late_at(limits.leave), lambda now: roster.end_late(now, limits.leave)
         if self.status is JobStatus.RESTARTING:
             yield roster.reset_late_at(limits.leave), lambda now: roster.replace_late(now, limits.leave)
             yield durability.claims.due_at, durability.claim_due
@@ -488,8 +504,8 @@ class Coordinator:
             yield self.moves.due_at, self.moves.advance
             yield durability.due_at, self._trigger_due
         if not self.status.final:
-            yield self._leaving.kill_at, self.course.kill_all
-            yield self._leaving.over_at, self.course.leave_behind
+            yield self.course.leaving.kill_at, self.course.kill_all
+            yield self.course.leaving.over_at, self.course.leave_behind
 
     def _resume(self, now: int) -> Decisions:
         """Ends the pause before a restart."""

@@ -50,6 +50,8 @@ class Node:
     """The verb, and the line of the user's program that calls it. For errors only: it does not count in comparisons."""
     on_error: Any = "fail"
     """The policy for records that fail (`api.failing`)."""
+    follows: tuple[int, ...] | None = None
+    """The nodes whose parallelism it has, where that is not its own; none: it has the environment's. See `graph.sizes`."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,7 @@ class GraphBuilder:
         scope: StreamScope = NO_LOOP,
         shape: tuple[Edge, ...] | None = None,
         on_error: Any = "fail",
+        follows: tuple[int, ...] | None = None,
     ) -> Node:
         """Adds a node. A derived uid comes from `shape`, or from the inputs if it is None. Raises `GraphError` for a bad
         parallelism or a void input, and `UidError` for a bad uid or one that is taken."""
@@ -117,7 +120,8 @@ class GraphBuilder:
         chosen = uid if uid is not None else self._derived_uid(verb, inputs if shape is None else shape)
         written = written_here(verb)
         given = uid is not None
-        node = Node(ident, operator, name, chosen, given, parallelism, form, inputs, columns, scope, written, on_error)
+        rest = form, inputs, columns, scope, written, on_error, follows
+        node = Node(ident, operator, name, chosen, given, parallelism, *rest)
         self.nodes.append(node)
         if isinstance(operator, Head):
             self.heads[scope] = node

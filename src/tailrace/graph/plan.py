@@ -7,7 +7,7 @@ two operators then run in one step without a channel. A vertex is a tree of chai
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from tailrace.elements.frames import ChannelId, ChannelName
@@ -75,6 +75,8 @@ class Plan:
     vertices: tuple[Vertex, ...]
     edges: tuple[PlanEdge, ...]
     nests: tuple[Nest, ...] = ()
+    written: Graph | None = field(default=None, compare=False, repr=False)
+    """The graph as the user has written it, from which plans of other sizes are made (`graph.sizes`). Workers need none."""
 
     @property
     def slots(self) -> int:
@@ -182,7 +184,7 @@ def make_plan(graph: Graph) -> Plan:
     """The plan of a graph: chains its operators, and numbers vertices and edges. A pure function: equal graphs give equal
     plans. Raises `GraphError` for loops in rounds that cannot run."""
     check_rounds(graph)
-    graph = hoist_shuffles(graph)
+    written, graph = graph, hoist_shuffles(graph)
     root_of = _chain(graph)
     vertices = _vertices(graph, root_of)
     vertex_of = {node: vertex.id for vertex in vertices for node in vertex.nodes}
@@ -203,7 +205,7 @@ def make_plan(graph: Graph) -> Plan:
                     partitioning,
                 )
             )
-    return Plan(graph, vertices, tuple(edges), _nests(graph, vertices, edges))
+    return Plan(graph, vertices, tuple(edges), _nests(graph, vertices, edges), written)
 
 
 def physical(partitioning: Partitioning, source: Node, target: Node) -> Partitioning:

@@ -420,6 +420,8 @@ class FailureKind(StrEnum):
     # Kinds that only the coordinator finds; a worker does not report them.
     WORKER = "worker"
     """A worker was lost."""
+    RESIZED = "resized"
+    """Nothing has failed: the job changes its size."""
     MOVED = "moved"
     """A worker's machine is about to go, and the worker moves elsewhere."""
     CHECKPOINT = "checkpoint"

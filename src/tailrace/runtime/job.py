@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -23,10 +24,12 @@ from tailrace.elements.durations import Duration, span_seconds
 from tailrace.errors import ConfigError, JobFailed
 from tailrace.graph.explain import as_text
 from tailrace.graph.picture import JobGraph
+from tailrace.graph.plan import Plan
 from tailrace.runtime.driver.exits import EndingJob
 from tailrace.runtime.driver.jobhtml import job_html
 from tailrace.runtime.driver.monitor import ProgramMonitor
 from tailrace.runtime.driver.requests import Runner, Stop, TakeCheckpoint, TakeSavepoint, Unheard
+from tailrace.runtime.driver.sizes import checked_sizes
 from tailrace.storage.opening import absolute
 from tailrace.ui.export import as_html
 
@@ -65,7 +68,6 @@ class Job(JobHandle):
     ) -> None:
         self._page = page
         self._runner, self._monitor = runner, monitor
-        self._plan = monitor.plan
         self._leaving = EndingJob(monitor, runner, self.exception, if_program_fails, on_signal)
         """The job as the end of the program sees it, if the program ends first."""
         self._stopped: tuple[Aim, Checkpoint | None] | None = None
@@ -115,6 +117,13 @@ class Job(JobHandle):
     def savepoint(self, path: str | os.PathLike[str] | None = None, timeout: Duration | None = None) -> Savepoint:
         wish = TakeSavepoint("" if path is None else absolute(os.fspath(path)))
         return _as_savepoint(self._runner.wish(wish).result(_seconds(timeout)))
+
+    def rescale(self, parallelism: int | Mapping[str, int], timeout: Duration | None = None) -> int:
+        return int(self._monitor.rescale(self._runner, checked_sizes(parallelism)).result(_seconds(timeout)))
+
+    @property
+    def _plan(self) -> Plan:
+        return self._monitor.plan
 
     @property
     def checkpoints(self) -> list[Checkpoint]:

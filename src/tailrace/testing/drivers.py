@@ -22,8 +22,11 @@ from tailrace.coordinator.actions import (
     Launch,
     NotHot,
     NotReplaced,
+    NotResized,
     OutOfReach,
     Replacing,
+    RescaleEnded,
+    Resizing,
     Restarting,
     SavepointEnded,
     Send,
@@ -95,7 +98,7 @@ class Drivers:
         self._cluster = cluster
         self._storage = storage
         self._workers = workers
-        self._job = job
+        self.job = job
         self.causes: list[Any] = []
         """Causes of the restarts of the job, and failures for which a worker was replaced, in order."""
         cluster.coordinate = self.coordinate
@@ -103,7 +106,7 @@ class Drivers:
 
     def begin(self, start: From | None) -> Driver:
         """Makes another driver, which claims the job and starts from the given checkpoint."""
-        job, storage = self._job, self._storage
+        job, storage = self.job, self._storage
         number = len(self._cluster.drivers) + 1
         run_id = job.run_id if number == 1 else f"{job.run_id}-{number}"
         store, incarnation, origin = None, 1, None
@@ -166,13 +169,13 @@ class Drivers:
         if origin == "latest":
             newest = newest_start(store, or_new=True, start_again=True)
             if newest is None:  # the job has no checkpoint of its own yet: it starts from its first origin again
-                begun = self._job.origin
+                begun = self.job.origin
                 return None if begun is None or begun == "latest" else self._origin(store, begun)
             found = origin_at(store, newest)
         else:
             files, path = origin
             found = origin_at(store if files is self._storage.files else self._storage.at(files), path)
-        check_manifest(found.manifest, self._job.plan.graph, self._job.allow_dropped_state)
+        check_manifest(found.manifest, self.job.plan.graph, self.job.allow_dropped_state)
         return found
 
     def start(self, driver: Driver) -> None:
@@ -192,7 +195,7 @@ class Drivers:
             store = self._storage.own()
             store.hold(lost.run_id, lost.term + 1)
         driver = self._driver(lost.run_id, lost.fresh, store, lost.origin, lost.term + 1, lost.clocks)
-        if self._job.log is None:
+        if self.job.log is None:
             driver.coordinator.take_over(why, driver.now())
             self.coordinate(driver)
         else:
@@ -263,6 +266,16 @@ class Drivers:
                 self._cluster.note(f"stop: {action.reason or 'done'}")
                 if action.who is not None:
                     action.who(action)
+            case RescaleEnded():
+                self._cluster.count("a change of size that failed" if action.reason else "changed the size")
+                self._cluster.note(f"size {action.slots}: {action.reason or 'done'}")
+                if action.who is not None:
+                    action.who(action)
+            case Resizing():
+                self._cluster.count("went back to the size before" if action.reason else "moved to another size")
+                self._cluster.note(f"resizing from {action.before} to {action.after} {action.reason}")
+            case NotResized():
+                self._cluster.note(f"stays at {action.slots}: {action.reason}")
             case Restarting():
                 # A driver that was overtaken may request a restart too late.
                 if driver is self._cluster.driver or action.cause.kind is not FailureKind.USER:

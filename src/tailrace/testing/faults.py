@@ -15,6 +15,7 @@ Kind = Literal[
     "raise",
     "delay",
     "checkpoint",
+    "rescale",
     "crash-driver",
     "freeze-driver",
     "lose-coordinator",
@@ -41,6 +42,7 @@ class Fault:
       the restart, raises it as well: while it replays, or behind that;
     - `delay`: one link is slower by `duration` microseconds;
     - `checkpoint`: the user requests a checkpoint;
+    - `rescale`: the user requests another size: `which` is the parallelism, but for operators that have one of their own;
     - `crash-driver`: the driver dies, and another one goes on from the newest checkpoint;
     - `freeze-driver`: the driver does nothing for `duration` microseconds, is taken for dead, and another one goes on; then
       it wakes up, and its workers are still there;

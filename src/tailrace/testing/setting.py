@@ -6,9 +6,12 @@ import random
 import tempfile
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import msgspec
+
+from tailrace.graph.sizes import Sizes, plan_of_size
 from tailrace.runtime.worker.random_state import SharedGenerators
 from tailrace.state.backend import Backend
 from tailrace.state.memory import MemoryBackend
@@ -18,6 +21,16 @@ from tailrace.task.contract.outside import Outside
 from tailrace.task.contract.tuning import Tuning
 from tailrace.task.worker.machine import Worker
 from tailrace.testing.calls import SimulatedCalls
+
+
+def size_bytes(sizes: Sizes | None) -> bytes:
+    """The plan of a size, as the coordinator of a simulated job has it; None: the plan that the job began with."""
+    return b"" if sizes is None else msgspec.json.encode(sizes)
+
+
+def spec_of_size(spec: JobSpec, plan: bytes) -> JobSpec:
+    """The job as a worker receives it with such a plan."""
+    return replace(spec, plan=plan_of_size(spec.plan, msgspec.json.decode(plan))) if plan else spec
 
 
 class InMemory:
@@ -74,7 +87,7 @@ class Setting:
         outside.calls = SimulatedCalls()
         return Worker(
             slot,
-            lambda _: load(),
+            lambda plan: spec_of_size(load(), plan),
             random.Random,
             backend,
             outside=outside,

@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tailrace.coordinator.actions import RescaleEnded
 from tailrace.coordinator.durability.checkpoints import CheckpointSettings
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.job.restarts import Strategy
@@ -25,6 +26,7 @@ from tailrace.coordinator.loops.loops import WavePace
 from tailrace.coordinator.machine import Coordinator
 from tailrace.errors import InternalError, TailraceError
 from tailrace.graph.plan import Plan
+from tailrace.graph.sizes import Sizes
 from tailrace.task.contract.jobspec import JobSpec
 from tailrace.task.contract.tuning import Tuning
 from tailrace.task.worker.machine import Worker
@@ -34,6 +36,7 @@ from tailrace.testing.faults import Fault
 from tailrace.testing.memorystore import MemoryFiles
 from tailrace.testing.recording import Recordings
 from tailrace.testing.setting import Setting
+from tailrace.testing.sizes import rescale
 from tailrace.testing.storing import Storage, Trouble
 from tailrace.testing.strikes import Strikes
 from tailrace.testing.waiting import waits
@@ -310,6 +313,10 @@ class Simulation:
     def kill(self, process: SimulatedProcess) -> None:
         """Kills a worker's process."""
         self.cluster.kill(process, "killed", cut=True, announced=True)
+
+    def rescale(self, sizes: Sizes, who: Callable[[RescaleEnded], None] | None = None) -> None:
+        """Requests another size of the job: a parallelism, or some by uid. `who` takes the answer."""
+        rescale(self.cluster, self._drivers.job, sizes, who)
 
     def strike(self, fault: Fault) -> None:
         """Lets a fault happen now."""

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from tailrace.coordinator.job.lifecycle import JobStatus
+from tailrace.errors import GraphError
 from tailrace.task.contract.events import Event as WorkerEvent
 from tailrace.task.contract.usercode import user_error
 from tailrace.task.failover.recorded_slice import RecordedSlice
@@ -17,6 +18,7 @@ from tailrace.testing.clocks import DRIVER
 from tailrace.testing.cluster import Cluster
 from tailrace.testing.drivers import Drivers
 from tailrace.testing.faults import Fault
+from tailrace.testing.sizes import rescale
 from tailrace.testing.storing import Storage, Trouble
 from tailrace.testing.successions import WAIT
 from tailrace.testing.workers import Workers
@@ -24,7 +26,7 @@ from tailrace.testing.world import Event, Observer, SimulatedProcess
 
 RAISED = "a fault has raised this"
 """Text of the errors that faults raise in user code."""
-OF_DRIVERS = frozenset({"checkpoint", "move", "crash-driver", "freeze-driver", "lose-coordinator"})
+OF_DRIVERS = frozenset({"checkpoint", "rescale", "move", "crash-driver", "freeze-driver", "lose-coordinator"})
 """Faults that happen to the newest driver, or that it receives as a request."""
 
 
@@ -108,6 +110,14 @@ class Strikes(Observer):
             cluster.count("asked for a checkpoint")
             cluster.driver.coordinator.checkpoint(None, cluster.driver.now())
             self._drivers.coordinate(cluster.driver)
+        elif fault.kind == "rescale":
+            cluster.count("asked for another size")
+            cluster.note(f"asked for the size {fault.which}")
+            try:
+                rescale(cluster, self._drivers.job, fault.which)
+            except GraphError as error:
+                cluster.count("asked for a size that the dataflow cannot have")
+                cluster.note(error.args[0])
         elif fault.kind in ("crash-driver", "freeze-driver", "lose-coordinator"):
             self._end_driver(fault)
         elif fault.kind == "delay" and cluster.links:

@@ -42,6 +42,7 @@ QUIET = 15.0
 ORDERS: dict[str, tuple[dict[str, Any], float]] = {
     "checkpoint": ({"verb": "checkpoint"}, 600.0),
     "savepoint": ({"verb": "savepoint"}, 3600.0),
+    "rescale": ({"verb": "rescale"}, 600.0),
     "stop": ({"verb": "stop"}, 3600.0),
     "drain": ({"verb": "stop", "drain": True}, 3600.0),
     "cancel": ({"verb": "cancel"}, 60.0),
@@ -94,6 +95,14 @@ class _Guarding:
 
         answer: ASGIApp = self._app if refusal is None else JSONResponse({"error": refusal}, 403)
         await answer(scope, receive, send_on)
+
+
+def _parallelism(request: Request) -> int:
+    given = request.query_params.get("parallelism", "")
+    try:
+        return int(given)
+    except ValueError:
+        raise HTTPException(400, f"parallelism must be a whole number, not {given!r}") from None
 
 
 class _Shots:
@@ -176,6 +185,8 @@ class _Page:
             raise HTTPException(404, f"there is no order {request.path_params['order']!r}")
         job, _ = await self._job(request)
         wish, seconds = chosen
+        if wish["verb"] == "rescale":
+            wish = {**wish, "size": _parallelism(request)}
         answer = await _call(partial(job.request, wish, seconds))
         return JSONResponse(answer, 409 if "error" in answer else 200, headers=_FRESH)
 

@@ -30,11 +30,20 @@ _TOKEN = {
 _ORDERS = {
     "checkpoint": "Takes a checkpoint now, and answers when it is complete.",
     "savepoint": "Takes a savepoint in the usual place, and answers when it is complete.",
+    "rescale": "Gives the job another size, and answers when it runs in that size.",
     "stop": "Stops the job with a last checkpoint, and answers when it has ended.",
     "drain": "Ends the sources of the job, and answers when it has come to its end.",
     "cancel": "Ends the job at once, and answers when it has ended.",
 }
+_SIZE = {
+    "name": "parallelism",
+    "in": "query",
+    "required": True,
+    "schema": {"type": "integer", "minimum": 1},
+    "description": "The parallelism that operators without one of their own get.",
+}
 _REFUSALS = {
+    "400": "A parameter is missing or wrong.",
     "403": "The token, the host or the origin is wrong, or the page is read-only.",
     "404": "There is no such job.",
     "409": "The job cannot do it; `error` has the reason.",
@@ -58,13 +67,14 @@ class ListedJob(msgspec.Struct, frozen=True):
 
 
 class OrderResult(msgspec.Struct, frozen=True):
-    """The result of an order: the checkpoint or savepoint that was made, the status of a job that has ended, or an
-    error."""
+    """The result of an order: the checkpoint or savepoint that was made, the number of workers of a job that has another
+    size, the status of a job that has ended, or an error."""
 
     id: int | None = None
     path: str | None = None
     bytes: int | None = None
     duration: float | None = None
+    workers: int | None = None
     status: str | None = None
     error: str | None = None
 
@@ -164,8 +174,9 @@ def _paths() -> dict[str, Any]:
     for order, summary in _ORDERS.items():
         result = {"description": "It is done.", "content": _answer("#/components/schemas/OrderResult")}
         refusals = {code: {"description": text} for code, text in _REFUSALS.items()}
+        taken = [_JOB, _TOKEN, _SIZE] if order == "rescale" else [_JOB, _TOKEN]
         paths[f"/api/jobs/{{job}}/{order}"] = {
-            "post": {"summary": summary, "parameters": [_JOB, _TOKEN], "responses": {"200": result, **refusals}}
+            "post": {"summary": summary, "parameters": taken, "responses": {"200": result, **refusals}}
         }
     return paths
 

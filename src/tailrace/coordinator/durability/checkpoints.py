@@ -80,6 +80,8 @@ class PendingCheckpoint:
     """Files that it may refer to: the files of the newest complete checkpoint when it was triggered, and of all since."""
     acks: dict[int, Ack] = field(default_factory=dict)
     committing: bool = False
+    resizes: bool = False
+    """True if the job changes its size behind it: its tasks do nothing behind it, and the job goes on."""
     fresh: list[Prepared] = field(default_factory=list)
     """Output in its manifest that no earlier manifest has. Output that sinks prepared for an earlier complete checkpoint is
     in that one's manifest, and is published with it."""
@@ -92,12 +94,17 @@ class PendingCheckpoint:
     @property
     def ends(self) -> bool:
         """True if the job ends behind it."""
-        return self.final or self.cut.hold
+        return self.final or self.stops
+
+    @property
+    def stops(self) -> bool:
+        """True if it is the checkpoint of a stop that suspends."""
+        return self.cut.hold and not self.resizes
 
     @property
     def alone(self) -> bool:
         """True if no other checkpoint may be triggered beside it: that would overtake it and be all that is left of it."""
-        return self.ends or self.cut.kind.whole
+        return self.ends or self.resizes or self.cut.kind.whole
 
     @property
     def requested(self) -> bool:
@@ -120,6 +127,8 @@ class Completed:
     """Output to publish with it."""
     ends: bool
     """True if the job ends behind it."""
+    resizes: bool
+    """True if the job changes its size behind it."""
 
 
 @dataclass(frozen=True)
@@ -128,8 +137,10 @@ class Aborted:
 
     ended: CheckpointEnded
     final: bool
-    hold: bool
-    """True if tasks have done nothing behind it."""
+    stops: bool
+    """True if it was the checkpoint of a stop that suspends."""
+    resizes: bool
+    """True if the job was to change its size behind it."""
     too_many: bool
     """True if that is one failure more than the job tolerates in a row."""
     gone: list[str]
@@ -282,8 +293,11 @@ class Checkpoints:
         """True if the last checkpoint of the job is under way."""
         return any(pending.final for pending in self.pending.values())
 
-    def trigger(self, now: int, kind: CutKind = CutKind.CHECKPOINT, hold: bool = False) -> CutRequest:
-        """Begins a checkpoint. Returns the cut that its workers are requested to make."""
+    def trigger(
+        self, now: int, kind: CutKind = CutKind.CHECKPOINT, hold: bool = False, resizes: bool = False
+    ) -> CutRequest:
+        """Begins a checkpoint. Returns the cut that its workers are requested to make. `resizes`: the job changes its size
+        behind it."""
         number = self.next_id
         self.next_id += 1
         self.final_again = self.final_again and not kind.final
@@ -291,7 +305,8 @@ class Checkpoints:
         if kind is CutKind.CHECKPOINT and not hold:
             cut = CutRequest(number, kind, hold, self.settings.overtakes_after, self.settings.most_inflight)
         base = set(self._kept[-1].names) if self._kept else set()
-        self.pending[number] = PendingCheckpoint(number, now, now + self.clock_offset, cut, self.requests, base)
+        begun = PendingCheckpoint(number, now, now + self.clock_offset, cut, self.requests, base, resizes=resizes)
+        self.pending[number] = begun
         self.requests = []
         self.start(now)
         return cut
@@ -370,7 +385,7 @@ class Checkpoints:
             prepared=prepared,
             final=pending.final,
             size=sum(ack.size for ack in acks),
-            stopped=pending.cut.hold or (pending.final and self.stopping),
+            stopped=pending.stops or (pending.final and self.stopping),
             in_flight=in_flight(acks),
             channels=channels(acks),
             root=self.settings.origin,
@@ -396,7 +411,7 @@ class Checkpoints:
         stats = self._stats(pending, manifest, url, now)
         self.history.append(stats)
         ended = CheckpointEnded(number, tuple(pending.waiting), stats, None)
-        return Completed(ended, stats, pending.fresh, pending.ends)
+        return Completed(ended, stats, pending.fresh, pending.ends, pending.resizes)
 
     def adopt(self, manifest: Manifest, path: str, read: bool = False) -> None:
         """Keeps a complete checkpoint of this run. A manifest that is `read` from its file, and is marked as published,
@@ -457,7 +472,8 @@ class Checkpoints:
         for ack in pending.acks.values():
             self._keep_file(number, ack)
         ended = CheckpointEnded(number, tuple(pending.waiting), None, reason)
-        return Aborted(ended, pending.final, pending.cut.hold, too_many, self._unneeded_names())
+        what = pending.final, pending.stops, pending.resizes
+        return Aborted(ended, *what, too_many, self._unneeded_names())
 
     def unneeded_files(self, ack: Ack) -> list[str]:
         """The files to delete after an ack of a checkpoint that was aborted meanwhile. Other unneeded files were deleted as
@@ -551,8 +567,10 @@ def what_follows(aborted: Aborted, counts: bool, left: int) -> str:
     """The sentence on what comes after a checkpoint that has failed."""
     if aborted.too_many:
         return "that is more than tolerated_failures: the job fails, or starts again"
-    if aborted.hold:
+    if aborted.stops:
         return "the stop has come to nothing, and the job goes on"
+    if aborted.resizes:
+        return "the job goes on in the size that it has"
     if not counts:
         return "the job goes on, and the next one is taken when the storage is tried again"
     if aborted.final:

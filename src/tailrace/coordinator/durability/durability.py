@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from tailrace.coordinator.actions import CheckpointEnded, CheckpointFailed, Claim, Commit, Delete, SavepointEnded, Sweep
-from tailrace.coordinator.decisions import Decision, Decisions, StopFailed, Tell
+from tailrace.coordinator.decisions import Decision, Decisions, RescaleCut, StopFailed, Tell
 from tailrace.coordinator.durability.checkpoints import Checkpoints, PendingCheckpoint, what_follows
 from tailrace.coordinator.durability.incarnation import IncarnationClaims
 from tailrace.coordinator.durability.manifest_entries import differing_copies
@@ -150,7 +150,8 @@ class Durability:
         self._commit_due_at = self._held_since = None
         given_up = self.suspend(reason, now)
         made = self.checkpoints.committing
-        return [one for one in given_up if not isinstance(one, StopFailed)], 0 if made is None else made.checkpoint
+        decided: Decisions = [one for one in given_up if not isinstance(one, StopFailed | RescaleCut)]
+        return decided, 0 if made is None else made.checkpoint
 
     # Places that are out of reach.
 
@@ -227,7 +228,34 @@ class Durability:
     def may_be_stopped(self) -> bool:
         """True if the manifest of a stop's checkpoint is on its way, or its outcome is unknown."""
         checkpoints = self.checkpoints
-        return any(one.committing and (one.cut.hold or checkpoints.stopping) for one in checkpoints.pending.values())
+        return any(one.committing and (one.stops or checkpoints.stopping) for one in checkpoints.pending.values())
+
+    @property
+    def resizing(self) -> bool:
+        """True if the manifest of the checkpoint is on its way behind which the job changes its size."""
+        return any(one.committing and one.resizes for one in self.checkpoints.pending.values())
+
+    @property
+    def may_pause(self) -> bool:
+        """True if the job can take a checkpoint now behind which its tasks do nothing, and go on."""
+        pending = self.checkpoints.pending.values()
+        busy = any(one.committing or one.alone for one in pending) or self.savepoints.under_way
+        return not (busy or self.suspended or self.savepoints.requested)
+
+    def resize(self, slots: int) -> None:
+        """Gives the job another number of slots, before the next attempt."""
+        self.checkpoints.slots = slots
+        self.output.resize(slots)
+
+    def pause(self, now: int) -> Decisions:
+        """Takes a checkpoint behind which tasks do nothing, for a change of the job's size. Checkpoints under way are given
+        up, and their requests get this one."""
+        decided: Decisions = []
+        for number, pending in list(self.checkpoints.pending.items()):
+            self.checkpoints.requests, pending.waiting = [*pending.waiting, *self.checkpoints.requests], []
+            reason = "the job changes its size"
+            decided += self.abort(number, reason, now, running=False, failure=False)
+        return [*decided, Tell(Trigger(self.checkpoints.trigger(now, hold=True, resizes=True)))]
 
     def found_stop(self, now: int) -> CheckpointStats | None:
         """The newest checkpoint of this run, found by a claim, where a stop has taken it; else None."""
@@ -355,8 +383,10 @@ class Durability:
         if aborted.too_many:
             what = f"checkpoint {number} failed, more than {tolerated} in a row (tolerated_failures): {reason}"
             return [*decided, Cause(what, FailureKind.CHECKPOINT)]
-        if aborted.hold:
+        if aborted.stops:
             decided.append(StopFailed(reason))
+        if aborted.resizes:
+            decided.append(RescaleCut(reason))
         checkpoints.final_again = again
         return [*decided, *self.trigger(now, self._final)] if again and checkpoints.not_before <= now else decided
 
@@ -424,6 +454,8 @@ class Durability:
         decided += [*self.copies(), *self._delete_surplus()]
         if complete.ends and running:
             return decided, complete.stats
+        if complete.resizes and running:
+            return [*decided, RescaleCut()], None
         return [*decided, *self._commit_next(now, running)], None
 
     def not_committed(self, number: int, reason: str, kind: FailureKind, now: int) -> Decisions:

@@ -14,7 +14,7 @@ class Attempts:
 
     def __init__(self) -> None:
         self.restarts = 0
-        """The number of restarts of the job."""
+        """The number of restarts of the job, those included with which it changed its size."""
         self.deployed = False
         """True if the plan of this attempt was sent to the workers."""
         self.publishing = False

@@ -108,6 +108,7 @@ REACTIONS: dict[FailureKind, Reaction] = {
     FailureKind.PROGRAM: Reaction.FAIL,
     FailureKind.WORKER: Reaction.RESTART,
     FailureKind.MOVED: Reaction.MOVE,
+    FailureKind.RESIZED: Reaction.MOVE,
     FailureKind.PEER: Reaction.RESTART,
     FailureKind.STORE: Reaction.WAIT,
     FailureKind.SINK: Reaction.WAIT,

@@ -394,6 +394,11 @@ class Nests:
         self._nests: list[_Nest] = []
         self.begin()
 
+    def resize(self, specs: Sequence[NestSpec]) -> None:
+        """Gives the nests other numbers of slots, before the next attempt."""
+        self.specs = tuple(specs)
+        self.begin()
+
     def begin(self) -> None:
         """Begins an attempt: nothing is known."""
         self._before = [self.waves(nest.number) for nest in self._nests] or self._before

@@ -172,6 +172,10 @@ class JobOutput:
         requested again."""
         self._update(*self._manifests, requested=False)
 
+    def resize(self, slots: int) -> None:
+        """Gives the job another number of slots, before the next attempt."""
+        self._slots = slots
+
     def anew(self) -> None:
         """Begins another attempt: it publishes from its manifest what was on its way to be published."""
         self._sent, self._due, self._settled, self._publishers = {}, Settlement(), Settlement(), set()

@@ -22,6 +22,7 @@ from tailrace.coordinator.actions import (
     Delete,
     MarkPublished,
     MarkSwept,
+    RescaleEnded,
     SavepointEnded,
     Send,
     StopEnded,
@@ -32,6 +33,7 @@ from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.succession.conversations import Conversations, Worker
 from tailrace.coordinator.succession.eventlog import EventLog
+from tailrace.coordinator.workers.rescaling import JobSize
 from tailrace.coordinator.workers.roster import Slot
 from tailrace.protocol.deployment import Progress, UnderWay
 from tailrace.protocol.succession import Keep, LogKept, Received, Rejoin
@@ -132,6 +134,13 @@ class LoggedCoordinator(Coordinator):
 
     def stop(self, who: Any, aim: Any, now: int) -> None:
         self._take("stop", (self._asker(who), aim, now), {})
+
+    def rescale(self, who: Any, size: JobSize, now: int) -> None:
+        reason = (
+            "its coordinator is on an executor, whose successor would not know the new size; stop the job, and start it "
+            "again with another parallelism"
+        )
+        self._log.out.append(RescaleEnded(who, len(self.roster.slots), reason))
 
     def message(self, index: int, epoch: int, message: FromWorker, now: int) -> None:
         if isinstance(message, LogKept):

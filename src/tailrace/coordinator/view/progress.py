@@ -34,7 +34,6 @@ class ProgressMaker:
         self.job_id = job_id
         self.run_id = run_id
         self.name = name
-        self.plan = plan
         self._last_at = started_at
         self._last_in: dict[int, int] = {}
         """Records read until the last report, by source vertex."""
@@ -45,6 +44,12 @@ class ProgressMaker:
         self._last_late: dict[int, int] = {}
         """Late records until the last report, by vertex."""
         self._number = -1
+        self.resize(plan)
+
+    def resize(self, plan: Plan) -> None:
+        """Goes on with the plan of another size. Counts begin anew, as with a restart."""
+        self.plan = plan
+        self._last_in, self._last_out, self._last_late = {}, 0, {}
         roots = {vertex.id: plan.graph.node(vertex.nodes[0]).operator for vertex in plan.vertices}
         self._source_vertices = {ident: root for ident, root in roots.items() if isinstance(root, Source)}
 

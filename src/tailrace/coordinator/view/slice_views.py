@@ -27,7 +27,7 @@ def view_of(machine: Coordinator, now: int, at: int, refused: Mapping[str, int])
     return JobView(
         machine.status,
         at,
-        machine.attempts.restarts,
+        machine.attempts.restarts - machine.course.rescaling.count,
         machine.cause,
         tuple(SlotFigures(tuple(slot.figures(now)), slot.under_way) for slot in slots),
         dict(counts),

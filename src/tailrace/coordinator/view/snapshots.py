@@ -52,17 +52,21 @@ class SnapshotMaker:
         self, job_id: str, name: str, plan: Plan, now: Callable[[], int], process: int = 0, host: str = ""
     ) -> None:
         """`now` gives the time (int64 microseconds since 1970); `process` and `host` are those of the job's program."""
-        self._id, self._name, self._plan, self._now = job_id, name, plan, now
+        self._id, self._name, self._now = job_id, name, now
         self._process, self._host = process, host
-        self._shape = shape_of(plan)
         self._started = self._since = now()
         self._status = JobStatus.CREATED
         self._views: tuple[JobView, ...] = ()
         """The views of the last seconds since the last restart, the oldest first."""
         self._failures = deque[FailureFigures](maxlen=KEPT)
-        self._lags = LagTrend(plan)
         self._keys: tuple[int, dict[str, list[HeavyKey]]] = 0, {}
         """The time of the last look for keys, and what it has found."""
+        self.resize(plan)
+
+    def resize(self, plan: Plan) -> None:
+        """Goes on with the plan of another size."""
+        self._plan, self._shape, self._lags = plan, shape_of(plan), LagTrend(plan)
+        self._views = ()
         names = [node.name for node in plan.graph.nodes]
         self._uids = {node.name: node.uid for node in plan.graph.nodes if names.count(node.name) == 1}
 

@@ -18,7 +18,7 @@ from tailrace.coordinator.actions import (
     ValuesNotCompared,
     WorkerReplaced,
 )
-from tailrace.coordinator.decisions import Decisions, StopFailed, Tell
+from tailrace.coordinator.decisions import Decisions, RescaleCut, StopFailed, Tell
 from tailrace.coordinator.durability.durability import Durability
 from tailrace.coordinator.job.failures import Cause
 from tailrace.coordinator.job.lifecycle import JobStatus
@@ -130,6 +130,8 @@ class Replacements:
             return "the job takes no checkpoints"
         if self._durability.may_be_stopped:
             return "the checkpoint of a stop is being committed"
+        if self._durability.resizing:
+            return "the checkpoint behind which the job changes its size is being committed"
         others = [one for one in self._roster.slots if one.index != slot and one.index not in self._takeovers.active]
         return None if all(one.connected and one.deployed for one in others) else "another worker is not there"
 
@@ -146,7 +148,9 @@ class Replacements:
         lost = cause.worker
         assert lost is not None
         given_up = self._durability.suspend(f"worker {lost} is being replaced", now)
-        decided: Decisions = [one for one in given_up if not isinstance(one, StopFailed)]  # the stop is begun once more
+        decided: Decisions = [
+            one for one in given_up if not isinstance(one, StopFailed | RescaleCut)
+        ]  # the stop, or the change of size, is begun once more
         if cause.alone is not None:
             self._failures.add(cause, self._durability.checkpoints.next_id - 1)
         if cause.alone is not None or cause.kind is FailureKind.MOVED:

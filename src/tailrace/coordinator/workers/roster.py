@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from tailrace.coordinator.actions import CloseLink, Launch, Stalled
-from tailrace.coordinator.decisions import Decisions, Tell
+from tailrace.coordinator.actions import CloseLink, Launch, Send, Stalled
+from tailrace.coordinator.decisions import Decisions, NotJoined, Tell
 from tailrace.coordinator.job.failures import Cause
 from tailrace.coordinator.workers.places import (
     Each,
@@ -26,6 +26,7 @@ from tailrace.protocol.deployment import (
     PHASES,
     FailureKind,
     Hello,
+    Leave,
     Peer,
     Progress,
     SubtaskReport,
@@ -51,7 +52,9 @@ class Slot(WorkerPlace):
     clean: bool = True
     """True if the worker runs nothing of an attempt that is over."""
     reset_at: int = 0
-    """The time at which `Reset` was sent to the worker."""
+    """The time at which `Reset` was sent to the worker, or `Leave` where no slot needs it any more."""
+    leaving: bool = False
+    """True if the worker was sent `Leave` because no slot needs it any more."""
     taken: tuple[int, int] | None = None
     """The standby that is to send `Hello` for the slot: its place, and its epoch there."""
     hot: int = 0
@@ -80,7 +83,7 @@ class Slot(WorkerPlace):
 
     def admit(self, hello: Hello, now: int) -> int | None:
         """Admits a worker that sends `Hello`. Returns the epoch of the worker that it replaces, or None."""
-        self.deployed = self.finished = False
+        self.deployed = self.finished = self.leaving = False
         self.clean = True
         self.taken = None
         self.elapsed, self.reported_at, self.under_way = 0, now, None
@@ -171,7 +174,11 @@ def _with_stack(under_way: UnderWay | None, before: UnderWay | None) -> UnderWay
 
 
 class Roster:
-    """The slots of a job, and its standbys."""
+    """The slots of a job, and its standbys.
+
+    Invariant Z4: an attempt is deployed only when the workers of the size before that have no slot in it run nothing any
+    more, or are gone.
+    """
 
     def __init__(self, count: int, standbys: int = 0, replicas: int = 1) -> None:
         self.slots = [Slot(index) for index in range(count)]
@@ -180,6 +187,11 @@ class Roster:
         self._started: dict[int, dict[int, None]] = {}
         """The places that processes have held, by the place for which they were started: itself, and slots that standbys
         took."""
+        self.outside: dict[int, Slot] = {}
+        """Places that are none of a slot or standby now, by number: those of slots that are about to begin, or have just
+        ended, and those whose Spark jobs may not have ended."""
+        self.target = count
+        """The number of slots that the job is about to have; else the number that it has."""
         self._reset_sent: deque[int] = deque()
         """The slots to whose workers `Reset` was sent, all at one time. Workers of the slots in front may have dropped what
         they ran."""
@@ -191,17 +203,24 @@ class Roster:
 
     def at(self, index: int) -> Slot | Standby:
         """The slot of this number, or the standby behind the slots."""
-        count = len(self.slots)
-        return self.slots[index] if index < count else self.standbys.all[index - count]
+        if index < len(self.slots):
+            return self.slots[index]
+        outside = self.outside.get(index)
+        return self.standbys.at(index) if outside is None else outside
 
     @property
     def places(self) -> list[Slot | Standby]:
-        """The slots and the standbys."""
-        return [*self.slots, *self.standbys.all]
+        """The slots and the standbys, and places that are none of these now."""
+        return [*self.slots, *self.standbys.all, *self.outside.values()]
+
+    def is_outside(self, place: WorkerPlace) -> bool:
+        """True if the place is none of a slot or standby now."""
+        return self.outside.get(place.index) is place
 
     def requires(self, hello: Hello, job: str, incarnation: int) -> bool:
         """True if a worker that sends `Hello` was started for a place of this job, by the current start."""
-        if hello.job != job or not 0 <= hello.slot < len(self.slots) + len(self.standbys.all):
+        known = hello.slot in range(len(self.slots)) or hello.slot in self.outside or self.standbys.has(hello.slot)
+        if hello.job != job or not known:
             return False
         return self.at(hello.slot).is_held_by(hello) and 0 < hello.incarnation <= incarnation
 
@@ -323,7 +342,11 @@ class Roster:
         """Replaces the first worker, or standby, that has given no sign of life for `lease`: it is lost."""
         slot = next((slot for slot in self.connected if slot.silent_at(lease) <= now), None)
         if slot is None:
-            return self.standbys.replace_silent(now, lease)
+            silent = [one for one in self.outside.values() if one.connected and one.silent_at(lease) <= now]
+            gone = f"it has given no sign of life for {lease / 1e6:g} s"
+            return [act for one in silent for act in self.outside_lost(one, gone)] or self.standbys.replace_silent(
+                now, lease
+            )
         what = f"worker {slot.index} has given no sign of life for {(now - slot.received_at) / 1e6:.0f} s"
         return [CloseLink(slot.index, slot.epoch), *self.note_loss(slot.index, what)]
 
@@ -338,9 +361,11 @@ class Roster:
         """Starts all slices anew. Workers that live drop what they run; slots without a worker are filled."""
         decided: Decisions = []
         self._reset_sent.clear()
-        for slot in self.slots:
+        for slot in [*self.slots, *self.outside.values()]:
             slot.anew()
-            if slot.connected:
+            if self.is_outside(slot):  # of the size before: it drops what it runs, and waits
+                decided += self._reset_outside(slot, now)
+            elif slot.connected:
                 slot.clean = False
                 slot.reset_at = now
                 self._reset_sent.append(slot.index)
@@ -352,9 +377,12 @@ class Roster:
     def reset_late_at(self, limit: int) -> int | None:
         """The time at which a worker has taken too long to drop what it runs."""
         ordered = self._reset_sent
-        while ordered and not self.slots[ordered[0]].holds_up:
+        while ordered and not self._slot(ordered[0]).holds_up:
             ordered.popleft()
-        return self.slots[ordered[0]].reset_late_at(limit) if ordered else None
+        return self._slot(ordered[0]).reset_late_at(limit) if ordered else None
+
+    def _slot(self, index: int) -> Slot:
+        return self.slots[index] if index < len(self.slots) else self.outside[index]
 
     def replace_late(self, now: int, limit: int) -> Decisions:
         """Replaces workers that user code keeps from dropping what they run: their processes are ended, and others
@@ -365,7 +393,105 @@ class Roster:
                 decided.append(CloseLink(slot.index, slot.epoch))
                 self.lose(slot.index)
                 decided += self._fill(slot)
+        for slot in self.outside.values():
+            if slot.holds_up and slot.reset_late_at(limit) <= now:
+                decided += self.outside_lost(slot, "it has not dropped what it ran")
         return decided
+
+    # Another number of slots.
+
+    def prepare(self, count: int, standbys: int) -> Decisions:
+        """Gets ready for another number of slots: starts workers for those that are missing. Standbys are ended, and begin
+        anew behind the slots to come: with another plan each has other state to hold."""
+        decided: Decisions = []
+        first = max(len(self.slots), count, *(index + 1 for index in self.outside), 0)
+        for standby in self.standbys.all:
+            if standby.connected:
+                decided.append(CloseLink(standby.index, standby.epoch))
+            decided += standby.kill()
+            standby.lose()
+            self._put_outside(standby)
+        first = max(first, *(index + 1 for index in self.outside), 0) if standbys else first
+        before = self.standbys
+        self.standbys = Standbys(count, standbys, before.asked, first)
+        self.standbys.complete = before.complete
+        self.target = count
+        for index in range(len(self.slots), count):
+            slot = self.outside.setdefault(index, Slot(index))
+            if slot.connected:  # it was to leave
+                decided.append(CloseLink(slot.index, slot.epoch))
+                slot.lose()
+            slot.attempt, slot.leaving = self.slots[0].attempt, False
+            decided += slot.relaunch()
+        return decided
+
+    @property
+    def gathered(self) -> int:
+        """The number of workers that are there for the slots to come."""
+        return sum(self.outside[index].connected for index in self._to_come)
+
+    @property
+    def _to_come(self) -> range:
+        return range(len(self.slots), self.target)
+
+    def expects(self, place: WorkerPlace) -> bool:
+        """True if the place is that of a slot to come."""
+        return place.index in self._to_come
+
+    def resize(self, count: int) -> None:
+        """Gives the job this number of slots: workers in places outside become those of slots, or the reverse."""
+        for index in range(len(self.slots), count):
+            self.slots.append(self.outside.pop(index) if index in self.outside else Slot(index))
+        for slot in self.slots[count:]:
+            self.outside[slot.index] = slot
+        del self.slots[count:]
+        self.target = count
+        self._each, self._each_ended = Each(), Each()
+
+    def release(self, reason: str, now: int) -> Decisions:
+        """Lets the workers go that no slot needs, now that the job has the size that it is to have."""
+        self.target = len(self.slots)
+        decided: Decisions = []
+        for slot in self.outside.values():
+            slot.start = None
+            if slot.connected and not slot.leaving:
+                slot.leaving, slot.reset_at = True, now
+                decided.append(Send(slot.index, slot.epoch, Leave(reason)))
+            elif not slot.connected:
+                decided += slot.kill()
+        return decided
+
+    def leave_late_at(self, limit: int) -> int | None:
+        """The time at which a worker that no slot needs has taken too long to leave."""
+        late = [one.reset_late_at(limit) for one in self.outside.values() if one.leaving and one.running]
+        return min(late, default=None)
+
+    def end_late(self, now: int, limit: int) -> Decisions:
+        """Ends workers that no slot needs and that have not left."""
+        late = [one for one in self.outside.values() if one.leaving and one.running and one.reset_late_at(limit) <= now]
+        return [act for one in late for act in self.outside_lost(one, "it has not left")]
+
+    def outside_lost(self, slot: Slot, what: str) -> Decisions:
+        """Ends a worker in a place outside. Where a slot to come needs it, the job keeps the size that it has."""
+        decided: Decisions = [CloseLink(slot.index, slot.epoch)] if slot.connected else []
+        slot.lose()
+        slot.leaving = False
+        decided += slot.kill()
+        if self.expects(slot):
+            decided.append(NotJoined(f"worker {slot.index}, which was to join, is lost: {what}"))
+        return decided
+
+    def _put_outside(self, place: WorkerPlace) -> None:
+        """Remembers the Spark jobs of a place that is none any more, and its numbers: they only grow."""
+        slot = self.outside[place.index] = Slot(place.index, place.epoch, launches=place.launches)
+        slot.running, slot.unwanted = place.running, place.unwanted
+
+    def _reset_outside(self, slot: Slot, now: int) -> Decisions:
+        if not slot.connected or slot.leaving or self.expects(slot):
+            return []
+        slot.clean, slot.reset_at = False, now
+        self._reset_sent.append(slot.index)
+        return [Send(slot.index, slot.epoch, Reset(slot.attempt))]
 
     # The end.
 
@@ -377,7 +503,8 @@ class Roster:
     def spark_ended(self) -> bool:
         """True if no Spark job of the job is left."""
         here = self._each_ended.of(self.slots, lambda slot: slot.spark_ended)
-        return here and all(standby.spark_ended for standby in self.standbys.all)
+        others = [*self.standbys.all, *self.outside.values()]
+        return here and all(place.spark_ended for place in others)
 
     # All of them.
 
@@ -388,6 +515,8 @@ class Roster:
     @property
     def ready(self) -> bool:
         """True if every slot has a worker that runs nothing."""
+        if any(slot.holds_up for slot in self.outside.values()):
+            return False
         return self._each.of(self.slots, lambda slot: slot.connected and slot.clean)
 
     @property

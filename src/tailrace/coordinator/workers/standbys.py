@@ -57,16 +57,25 @@ class Standbys:
     is the slot's.
     """
 
-    def __init__(self, slots: int, count: int, replicas: int = 1) -> None:
-        """`replicas`: the replicas of each slice, as far as there are processes (`standby_placement`)."""
-        self.all = [Standby(slots + number) for number in range(count)]
-        self.replicas = min(replicas, count)
+    def __init__(self, slots: int, count: int, replicas: int = 1, first: int | None = None) -> None:
+        """`replicas`: the replicas of each slice, as far as there are processes (`standby_placement`). `first`: the number
+        of the first place; None: the one behind the slots."""
+        self.all = [Standby((slots if first is None else first) + number) for number in range(count)]
+        self.asked, self.replicas = replicas, min(replicas, count)
         self._most = -(-slots * self.replicas // max(1, count))
         """The most slices that one standby mirrors: its memory is not to grow where other standbys are missing."""
         self.complete: deque[tuple[int, int]] = deque(maxlen=REMEMBERED)
         """The last checkpoints that were complete: (number, time at which the standbys' bookkeeping learned of it)."""
         self.fill_at: int | None = None
         """The time at which missing standbys are to be started, where that has to wait (int64 microseconds)."""
+
+    def has(self, index: int) -> bool:
+        """True if a standby has the place of this number."""
+        return bool(self.all) and 0 <= index - self.all[0].index < len(self.all)
+
+    def at(self, index: int) -> Standby:
+        """The standby of this place."""
+        return self.all[index - self.all[0].index]
 
     def fill(self) -> Decisions:
         """Asks Spark for all standbys that are not there. The coordinator calls it while the job runs, not before: a

@@ -114,6 +114,10 @@ class Takeovers:
         """True if lost workers are replaced while the other workers go on."""
         return self._depth > 0
 
+    def resize(self, slots: int) -> None:
+        """Gives the job another number of slots, before the next attempt."""
+        self._slots = slots
+
     @property
     def has_spill(self) -> bool:
         """True if a part of the histories that are known here is in a spill of this process."""

@@ -12,6 +12,8 @@ import msgspec
 
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.view.snapshots import SnapshotMaker
+from tailrace.errors import TailraceError
+from tailrace.graph.sizes import Sizes
 from tailrace.runtime.driver.control import ControlDoor, Reply
 from tailrace.runtime.driver.joblog import JobLog
 from tailrace.runtime.driver.requests import (
@@ -24,6 +26,7 @@ from tailrace.runtime.driver.requests import (
     result_of,
     wish_of,
 )
+from tailrace.runtime.driver.sizes import checked_sizes
 from tailrace.runtime.eventloop.loop import EventLoop
 
 
@@ -36,6 +39,10 @@ class Answered(Protocol):
     snapshots: SnapshotMaker
     checkpoints: str | None
     log: JobLog
+
+    def rescale(self, runner: Runner, sizes: Sizes) -> WishFuture:
+        """Requests another size of the job."""
+        ...
 
 
 class Answers:
@@ -61,6 +68,8 @@ class Answers:
             case "snapshot":
                 made = self._job.snapshots.make(self._runner.view, subtasks=subtasks)
                 reply(msgspec.to_builtins(made))
+            case "rescale":
+                self._rescale(request.get("size"), reply)
             case "cancel":
                 self._runner.cancel()
                 self._at_the_end(reply, {})
@@ -74,6 +83,14 @@ class Answers:
                 self._pass_on(wish, reply)
             case verb:
                 reply({"error": f"unknown verb {verb!r}"})
+
+    def _rescale(self, size: Any, reply: Reply) -> None:
+        try:
+            future = self._job.rescale(self._runner, checked_sizes(size))
+        except TailraceError as error:
+            reply({"error": str(error)})
+        else:
+            future.add_done_callback(lambda done: reply(result_of(done)))
 
     def end(self) -> None:
         """Answers the requests that wait for the end of the job."""

@@ -18,9 +18,9 @@ from tailrace.coordinator.actions import (
     Action,
     CheckpointEnded,
     CloseLink,
-    Ended,
     Kill,
     Launch,
+    RescaleEnded,
     SavepointEnded,
     Send,
     StatusChanged,
@@ -32,7 +32,7 @@ from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.view.jobview import JobView
 from tailrace.coordinator.view.slice_views import view_of
-from tailrace.errors import CheckpointError
+from tailrace.errors import CheckpointError, RescaleError
 from tailrace.protocol import deployment
 from tailrace.protocol.wire import FromWorker
 from tailrace.runtime.driver.inspecting import Inspections
@@ -259,6 +259,8 @@ class JobRunner(threading.Thread):
                 self.monitor.receive(self.view)
             case CheckpointEnded() | SavepointEnded() | StopEnded():
                 self._end_request(action)
+            case RescaleEnded():
+                self._end_rescale(action)
             case WasPublished():
                 self.monitor.receive(action)
             case _:  # a `StoreAction`: mypy names one that is not
@@ -292,7 +294,15 @@ class JobRunner(threading.Thread):
 
         return end
 
-    def _end_request(self, action: Ended) -> None:
+    def _end_rescale(self, action: RescaleEnded) -> None:
+        """Sets the result of a wish for another size."""
+        self._waiting.discard(action.who)
+        if action.reason:
+            action.who.set_exception(RescaleError(f"job {self.monitor.job_name!r} is not resized: {action.reason}"))
+        else:
+            action.who.set_result(action.slots)
+
+    def _end_request(self, action: CheckpointEnded | SavepointEnded | StopEnded) -> None:
         """Sets the result of wishes that an action has answered."""
         result: Any = action.stats
         match action:

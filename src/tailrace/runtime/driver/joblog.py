@@ -35,7 +35,7 @@ class JobLog(KeepingHandler):
     ) -> None:
         """`now` gives the time (int64 microseconds since 1970)."""
         super().__init__()
-        self._job, self._run, self._plan, self._attempt, self._now = job, run, plan, attempt, now
+        self._job, self._run, self.plan, self._attempt, self._now = job, run, plan, attempt, now
         self._uids = {node.name: node.uid for node in plan.graph.nodes}
         self._lines = deque[dict[str, Any]](maxlen=KEPT)
         self._guard = threading.Lock()
@@ -71,8 +71,8 @@ class JobLog(KeepingHandler):
         the job."""
         printed = []
         for line in news.lines:
-            vertex = self._plan.vertices[line.vertex] if 0 <= line.vertex < len(self._plan.vertices) else None
-            uid = None if vertex is None else self._plan.graph.node(vertex.nodes[0]).uid
+            vertex = self.plan.vertices[line.vertex] if 0 <= line.vertex < len(self.plan.vertices) else None
+            uid = None if vertex is None else self.plan.graph.node(vertex.nodes[0]).uid
             known = fields(job=self._job, run=self._run, attempt=self._attempt(), slot=line.subtask, uid=uid)
             if line.level:
                 _log(line, {**known, "from_worker": True})

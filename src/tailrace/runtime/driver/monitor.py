@@ -12,17 +12,20 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from tailrace.coordinator.actions import Told, WasPublished, WorkerPrinted
+from tailrace.coordinator.actions import Resizing, Told, WasPublished, WorkerPrinted
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.view.jobview import JobView
 from tailrace.coordinator.view.progress import ProgressMaker
 from tailrace.coordinator.view.snapshots import SnapshotMaker
+from tailrace.errors import RescaleError
 from tailrace.graph.plan import Plan
+from tailrace.graph.sizes import Sizes
 from tailrace.log import last_resort
 from tailrace.runtime.driver.announcing import Announcer
 from tailrace.runtime.driver.answering import Answering, Answers
 from tailrace.runtime.driver.joblog import JobLog
-from tailrace.runtime.driver.requests import Runner
+from tailrace.runtime.driver.requests import Runner, WishFuture
+from tailrace.runtime.driver.sizes import SizeChanges
 from tailrace.runtime.driver.warning import StorageWarning, warn
 from tailrace.runtime.eventloop.clock import JobClock
 from tailrace.settings import SETTINGS
@@ -168,6 +171,8 @@ class ProgramMonitor(JobMonitor):
         """The text of the job's failure, once it has failed."""
         self.queries: FeedingQueries | None = None
         """The streaming queries that feed the job, if there are any."""
+        self.sizes: SizeChanges | None = None
+        """The changes of the job's size; None where it can have no other one."""
         self.calls: OutputCalls | None = None
         """The calls that sinks make in this program, if there are any."""
         self.failure: str | None = None
@@ -192,6 +197,9 @@ class ProgramMonitor(JobMonitor):
                 self.log.show(news)
             case StorageWarning():
                 warn(self.job_name, news, self.log.fields)
+            case Resizing():
+                self._resize(news)
+                warn(self.job_name, news, self.log.fields)
             case _:
                 self.snapshots.note(news)
                 warn(self.job_name, news, self.log.fields)
@@ -214,6 +222,23 @@ class ProgramMonitor(JobMonitor):
         finally:
             self.log.close()
             super().close()
+
+    def _resize(self, news: Resizing) -> None:
+        if self.sizes is not None:
+            self.sizes.note(news)
+            self.plan = self.sizes.plan
+            self._maker.resize(self.plan)
+            self.snapshots.resize(self.plan)
+            self.log.plan = self.plan
+
+    def rescale(self, runner: Runner, sizes: Sizes) -> WishFuture:
+        """Requests another size of the job. Raises `RescaleError`, `GraphError` or `ConfigError` where it cannot have it."""
+        if self.sizes is None:
+            raise RescaleError(
+                f"job {self.job_name!r} is not resized: its coordinator is on an executor; stop the job, and start it again "
+                f"with another parallelism"
+            )
+        return self.sizes.request(runner, sizes)
 
     def _see(self, view: JobView) -> None:
         self.snapshots.observe(view)

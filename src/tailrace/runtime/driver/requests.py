@@ -9,11 +9,13 @@ from typing import Any, Protocol, assert_never
 from tailrace.coordinator.durability.stopping import Aim
 from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.view.jobview import JobView
+from tailrace.coordinator.workers.rescaling import JobSize
 from tailrace.errors import CheckpointError
 
 WishFuture = Future[Any]
 """The result of a wish: `CheckpointStats`, `SavepointStats` (or None, for a stop that leaves neither), what a close look has
-shown, or a `CheckpointError` with the reason why there is none."""
+shown, the number of workers of a job that has another size, or a `CheckpointError` or `RescaleError` with the reason why
+there is none."""
 LOOK_SECONDS = 2.0
 """Seconds for which workers look on which keys their time goes."""
 
@@ -43,6 +45,13 @@ class Stop:
 
 
 @dataclass(frozen=True)
+class Rescale:
+    """A wish for another size of the job."""
+
+    size: JobSize
+
+
+@dataclass(frozen=True)
 class FailJob:
     """A wish of what the job depends on: it cannot go on, for this reason."""
 
@@ -56,7 +65,7 @@ class InspectWorkers:
     seconds: float = 0.0
 
 
-Wish = TakeCheckpoint | TakeSavepoint | Stop | FailJob | InspectWorkers
+Wish = TakeCheckpoint | TakeSavepoint | Stop | Rescale | FailJob | InspectWorkers
 
 
 class Runner(Protocol):
@@ -86,6 +95,8 @@ def put(machine: Coordinator, wish: Wish, future: WishFuture, now: int) -> None:
             machine.savepoint(future, wish.target, now)
         case Stop():
             machine.stop(future, wish.aim, now)
+        case Rescale():
+            machine.rescale(future, wish.size, now)
         case FailJob():
             machine.fail(wish.reason, now)
             future.set_result(None)
@@ -120,4 +131,6 @@ def result_of(future: WishFuture) -> dict[str, Any]:
         return {}
     if isinstance(stats, dict):
         return stats
+    if isinstance(stats, int):
+        return {"workers": stats}
     return {"id": stats.id, "path": stats.path, "bytes": stats.size, "duration": stats.duration / 1e6}

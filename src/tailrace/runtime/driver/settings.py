@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
+from tailrace.api.compat import check_manifest
 from tailrace.api.config import CheckpointConfig, ExponentialDelay, FailureRate, FixedDelay, Restart
 from tailrace.coordinator.durability.checkpoints import CheckpointSettings
 from tailrace.coordinator.job.restarts import Exponential, Fixed, Never, Rate, Strategy
 from tailrace.coordinator.job.timeouts import Limits
 from tailrace.coordinator.loops.loops import NestSpec
 from tailrace.coordinator.output.origin import NOTHING, StartFrom
+from tailrace.coordinator.workers.rescaling import JobSize
 from tailrace.elements.durations import span_micros
+from tailrace.errors import IncompatibleState
 from tailrace.graph.operators import Source
 from tailrace.graph.plan import Plan
 from tailrace.state.ending import Dataflow
+from tailrace.state.manifest import Manifest
 from tailrace.storage.origins import Origin
 from tailrace.storage.store import Store
 
@@ -83,6 +88,19 @@ def nests_of(plan: Plan) -> tuple[NestSpec, ...]:
         NestSpec(nest.slots, None if nest.rounds is None else nest.rounds.max, nest.rounds is not None)
         for nest in plan.nests
     )
+
+
+def size_of(plan: Plan, bytes_of: bytes, text: str, standbys: int, allow: bool | Collection[str] = False) -> JobSize:
+    """The size of a job that its coordinator gives it with this plan. `allow`: operators whose state may be dropped."""
+
+    def fits(manifest: Manifest) -> str:
+        try:
+            check_manifest(manifest, plan.graph, allow)
+        except IncompatibleState as error:
+            return str(error)
+        return ""
+
+    return JobSize(plan.slots, bytes_of, nests_of(plan), standbys, text, fits)
 
 
 def no_savepoints(plan: Plan) -> str:

@@ -11,8 +11,10 @@ from tailrace.coordinator.actions import (
     InReach,
     NotHot,
     NotReplaced,
+    NotResized,
     OutOfReach,
     Replacing,
+    Resizing,
     Restarting,
     Stalled,
     StandbyLost,
@@ -63,6 +65,12 @@ def warn(job: str, action: Told | StorageWarning, about: RecordFields = _about) 
                 text,
                 extra=about(cause.slot, cause.operator),
             )
+        case Resizing():
+            back = f", back from {action.text}: {action.reason}" if action.reason else ""
+            log.warning("job %r moves from %d to %d workers%s", job, action.before, action.after, back)
+        case NotResized():
+            what = "job %r keeps its %d workers, and is not resized to %s: %s"
+            log.warning(what, job, action.slots, action.text, action.reason)
         case Stalled():
             whose = about(action.slot, action.under_way.operator, paced=True)
             log.warning("job %r: %s", job, stall_text(action), extra=whose)

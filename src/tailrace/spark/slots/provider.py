@@ -141,6 +141,28 @@ def take_slots(
     return None
 
 
+def hold_slots(app: Application, tag: str, needed: int, name: str, profile: Any = None) -> None:
+    """Makes a job that has slots hold this number of them. Raises `SlotsError`, with the numbers, when there are too few:
+    the job then holds what it held."""
+    with _lock:
+        held, share = _taken[tag]
+    cpus = None if is_fixed(app.master) else float(share)
+    request = _SlotRequest(app, needed, cpus, profile)
+    total = request.total(0.0)
+    with _lock:
+        others = math.ceil(sum(slots * each for one, (slots, each) in _taken.items() if one != tag) / share)
+        enough = needed <= held or total is None or needed <= total - others
+        if enough:
+            _taken[tag] = (needed, share)
+    if not enough:
+        beside = f", {others} of them taken by other running jobs" if others else ""
+        has = "gives at most" if request.dynamic else "has"
+        raise SlotsError(
+            f"job {name!r} would need {needed} task slots, and Spark {has} {total}{beside} (master {app.master}); the job "
+            f"goes on with what it has: ask for fewer, or start the session with more"
+        )
+
+
 def have_room(app: Application, tag: str, profile: Any = None, least: int | None = None) -> bool:
     """True where the executors that stay have slots for all jobs of this process, or Spark may start more executors. `tag`
     is the tag under which the requesting job took its slots, `least` the number of these without which it cannot go on
@@ -230,6 +252,11 @@ class SparkSlots:
         except BaseException:
             give_back(self.tag)
             raise
+
+    def hold(self, count: int) -> None:
+        """Makes the job hold this number of slots. Raises `SlotsError` when there are too few."""
+        hold_slots(self.app, self.tag, count, self.name, self._profile)
+        self._least = count
 
     def listen_at(self) -> Binding:
         """The address at which workers reach this process."""

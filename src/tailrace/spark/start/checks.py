@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tailrace.api.failing import capsules_of_job
 from tailrace.api.launch import Settings
@@ -79,7 +79,7 @@ def _spec(job: Submission) -> JobSpec:
     return JobSpec(
         job.name,
         1,
-        job.plan,
+        replace(job.plan, written=None),
         env.memory,
         job.run_id[:8],
         int(job.run_id[:8], 16),

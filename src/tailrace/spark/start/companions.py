@@ -15,6 +15,7 @@ from tailrace.spark.data.places import Places
 from tailrace.spark.start.allocation import Allocated, session_of
 from tailrace.spark.start.checks import Checked, Submission
 from tailrace.spark.start.rerun import finished_job
+from tailrace.spark.start.resizing import size_changes
 from tailrace.spark.streaming.calls import ForeachCalls
 from tailrace.spark.streaming.dataframe import StreamingDataFrame
 from tailrace.spark.streaming.foreach import ForeachBatch, foreach_place
@@ -44,6 +45,7 @@ class Companions(NamedTuple):
 def companions_of(checked: Checked, allocated: Allocated, monitor: ProgramMonitor) -> Companions:
     """The companions of a job. Raises `ConfigError` where Spark has no slot for its streaming queries."""
     job = checked.submission
+    monitor.sizes = size_changes(checked, allocated)
     queries, calls = None, None
     sources, sinks = streaming_sources(job.plan), _foreach_sinks(job.plan)
     if sources:

@@ -40,10 +40,10 @@ export const keysOf = (id) => json(`api/jobs/${encodeURIComponent(id)}/keys`).th
 /** The last lines of the log of a job. */
 export const linesOf = (id) => json(`api/jobs/${encodeURIComponent(id)}/logs`).then((found) => found.lines);
 
-/** Sends an order to a job: checkpoint, savepoint, stop, drain or cancel. */
-export function order(id, verb) {
+/** Sends an order to a job: checkpoint, savepoint, rescale, stop, drain or cancel. */
+export function order(id, verb, parameters = "") {
   const headers = { "X-Tailrace-Token": fragment().get("token") ?? "" };
-  return json(`api/jobs/${encodeURIComponent(id)}/${verb}`, { method: "POST", headers });
+  return json(`api/jobs/${encodeURIComponent(id)}/${verb}${parameters}`, { method: "POST", headers });
 }
 
 /** The snapshots of one job. Calls `show(snapshot)` at each, and `fail(text)` where none comes. */

@@ -1,0 +1,81 @@
+"""Scenarios whose jobs change their size while they run: the jobs and faults of `search.scenarios`, and requests of another
+size at moments of chance, with losses and other faults meanwhile."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any
+
+from search.campaigns.unaligned import overtaking
+from search.scenarios import MS, Scenario
+from tailrace.coordinator.durability.checkpoints import CheckpointSettings
+from tailrace.testing.faults import Fault
+
+BESIDE = (
+    *("kill", "kill", "respawn", "lose-executor", "freeze", "cut-link", "raise", "delay", "checkpoint", "move"),
+    *("storage", "hang", "crash-driver", "freeze-driver", "lose-coordinator", "rescale"),
+)
+"""Faults that come while a job changes its size."""
+ANCHORS = (
+    *("asked for the size", "asked for the size", "resizing from", "resizing from"),
+    *("Trigger", "commit", "WasReset", "Deployed", "Publish", "size "),
+)
+"""Lines of the trace after which these faults come."""
+
+
+def rescaled(made: Scenario) -> Scenario:
+    """The scenario with requests of other sizes, and faults that come while the job changes its size. It takes
+    checkpoints; in some of them barriers overtake records."""
+    rng = random.Random(f"tailrace rescaled {made.seed}")
+    if made.checkpoints is None:
+        made = replace(made, checkpoints=CheckpointSettings(interval=2 * MS, tolerated_failures=10_000))
+    if rng.random() < 0.3:
+        made = overtaking(made)
+    assert made.checkpoints is not None
+    if rng.random() < 0.2:
+        made = replace(made, checkpoints=replace(made.checkpoints, interval=None))
+    sizes = [rng.choice([1, 2, 3, 4]) for _ in range(rng.choice([1, 1, 2, 3, 6]))]
+    faults = [_request(rng, size) for size in sizes]
+    if made.faults and rng.random() < 0.8:  # a seed without faults has none beside the changes of size either
+        faults += [_beside(rng) for _ in range(rng.choice([1, 1, 2, 4]))]
+    kept = [one for one in made.faults if rng.random() < 0.5]
+    return replace(made, faults=(*kept, *faults), rate=made.rate or made.n / 0.02, started_again=0)
+
+
+def rescaled_with_standbys(made: Scenario) -> Scenario:
+    """As `rescaled`, where lost workers are replaced while the others go on."""
+    made = rescaled(made)
+    rng = random.Random(f"tailrace rescaled with standbys {made.seed}")
+    return replace(
+        made,
+        replaces=True,
+        depth=rng.choice([1, 1, 2]),
+        spares=rng.choice([0, 1, 2, 3]),
+        executor_slots=rng.choice([0, 0, 2]),
+        kept=rng.choice([0, 300, made.kept]),
+    )
+
+
+def _request(rng: random.Random, size: int) -> Fault:
+    if rng.random() < 0.5:
+        return Fault(rng.randint(1, rng.choice([60, 300, 1_000])), "rescale", size)
+    anchor = rng.choice(["status RUNNING", "commit", "Trigger", "SubtasksFinished", "resizing from", "Complete"])
+    return Fault(rng.randint(0, rng.choice([5, 60])), "rescale", size, after=anchor)
+
+
+def _beside(rng: random.Random) -> Fault:
+    kind: Any = rng.choice(BESIDE)
+    which = rng.choice([1, 2, 3, 4]) if kind == "rescale" else rng.randint(0, 5)
+    duration = rng.choice([2, 20, 90]) * MS
+    fault = Fault(
+        rng.randint(0, rng.choice([3, 20, 80])), kind, which, rng.randint(0, 5), duration, rng.choice(ANCHORS)
+    )
+    if kind == "storage":
+        outcome: Any = rng.choice(["error", "unknown-done", "any"])
+        return replace(fault, duration=rng.choice([20, 100]), chance=rng.choice([0.1, 0.6, 1.0]), outcome=outcome)
+    return replace(fault, times=rng.choice([1, 1, 3])) if kind == "raise" else fault
+
+
+SIZES = {"alone": rescaled, "with-standbys": rescaled_with_standbys}
+"""The scenarios with changes of size, by name."""

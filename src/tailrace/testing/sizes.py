@@ -1,0 +1,21 @@
+"""Changes of the size of a simulated job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tailrace.coordinator.actions import RescaleEnded
+from tailrace.graph.sizes import Sizes, plan_of_size, size_text
+from tailrace.runtime.driver.settings import size_of
+from tailrace.testing.cluster import Cluster
+from tailrace.testing.drivers import DrivenJob
+from tailrace.testing.setting import size_bytes
+
+
+def rescale(cluster: Cluster, job: DrivenJob, sizes: Sizes, who: Callable[[RescaleEnded], None] | None = None) -> None:
+    """Requests another size of the newest driver's job; `who` takes the answer. Raises `GraphError` for one that the
+    dataflow cannot have."""
+    driver, plan = cluster.driver, plan_of_size(job.plan, sizes)
+    size = size_of(plan, size_bytes(sizes), size_text(sizes), job.standbys or 0, job.allow_dropped_state)
+    driver.coordinator.rescale(who, size, driver.now())
+    cluster.coordinate(driver)
