@@ -35,7 +35,6 @@ from tailrace.coordinator.job.failures import Cause, Reaction, reaction
 from tailrace.coordinator.job.lifecycle import ENDS, JobStatus, next_status
 from tailrace.coordinator.job.restarts import Strategy
 from tailrace.coordinator.job.shutdown import Shutdown
-from tailrace.coordinator.job.timeouts import Limits
 from tailrace.coordinator.loops.loops import Nests
 from tailrace.coordinator.stats import CheckpointStats
 from tailrace.coordinator.workers.places import WorkerPlace
@@ -68,7 +67,6 @@ class Course:
         durability: Durability,
         nests: Nests,
         restarts: Strategy,
-        limits: Limits,
         stopping: Stopping,
         takeovers: Takeovers,
         replacements: Replacements,
@@ -88,7 +86,7 @@ class Course:
         self._durability = durability
         self._nests = nests
         self._restarts = restarts
-        self.leaving = Shutdown(limits)
+        self.leaving = Shutdown(replacements.limits)
         self._stopping = stopping
         self._takeovers = takeovers
         self._replacements = replacements

@@ -113,7 +113,6 @@ class Coordinator:
             self.durability,
             self.nests,
             self.restarts,
-            self.limits,
             self.stopping,
             self.takeovers,
             self.replacements,

@@ -48,7 +48,7 @@ class Replacements:
     ) -> None:
         """`hot`: standbys follow the workers of their slices."""
         self.hot = HotStandbys(hot, roster, durability, takeovers)
-        self._limits = limits
+        self.limits = limits
         self._roster = roster
         self._durability = durability
         self._nests = nests
@@ -267,7 +267,7 @@ class Replacements:
         decided += [Send(place.index, place.epoch, message) for message in history]
         decided += self._durability.output.worker_replaced(slot, now)
         if not self.active:
-            self._roster.standbys.fill_at_last(now + self._limits.calm)
+            self._roster.standbys.fill_at_last(now + self.limits.calm)
             self._durability.resume()
         return decided
 
