@@ -132,7 +132,7 @@ def add_node(
             f"{verb}: unknown option {', '.join(sorted(unknown))}; the options are {taken} and parallelism{hint}"
         )
     name, uid, parallelism = options.get("name"), options.get("uid"), options.get("parallelism")
-    follows = None if parallelism is not None else followed(stream, edges)
+    follows = None if parallelism is not None else follows_of(stream, edges)
     if isinstance(parallelism, WidthOf):
         follows = (parallelism.node,)
         parallelism = int(parallelism)
@@ -172,7 +172,7 @@ def default_parallelism(stream: Stream, edges: tuple[Edge, ...]) -> int:
     return stream._usual_parallelism()
 
 
-def followed(stream: Stream, edges: tuple[Edge, ...]) -> tuple[int, ...]:
+def follows_of(stream: Stream, edges: tuple[Edge, ...]) -> tuple[int, ...]:
     """The nodes whose parallelism an operator has if the user gives none (`Node.follows`)."""
     if stream._upstreams and all(isinstance(edge.partitioning, ops.Forward) for edge in edges):
         return tuple(node for node, _ in stream._upstreams)

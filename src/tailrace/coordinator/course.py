@@ -153,8 +153,8 @@ class Course:
                 return
             self.move(JobStatus.RUNNING)
             self._nests.begin()
-            if self.rescaling.moving:
-                self.do(self.rescaling.done(), now)
+            if self.rescaling.is_moving:
+                self.do(self.rescaling.end(), now)
             if not self.rescaling.active:
                 self.do(self._roster.release("the job goes on with fewer workers", now), now)
             self.do([*self._durability.running(now), Tell(Start()), *self._roster.standbys.fill()], now)
@@ -269,7 +269,7 @@ class Course:
         if self._stopping.stage is Stage.SUSPENDING:
             self.move(JobStatus.RUNNING)
             self.do(self._stopping.once_more(cause.message), now)
-        if self.rescaling.cutting:
+        if self.rescaling.is_cutting:
             self._rescale_again(cause.message, now)
         self.maybe_resume(now)
         return True
@@ -300,7 +300,7 @@ class Course:
         else:
             advice = self._attempts.failed_records.advice(cause)
             self.actions.append(Restarting(self._attempts.restarts - self.rescaling.count, cause, advice))
-        if self.rescaling.cutting:
+        if self.rescaling.is_cutting:
             self._rescale_again(cause.message, now)
         if self._stopping.is_open and cause.kind is not FailureKind.RESIZED:
             self._stop_disturbed(cause, now)
@@ -347,17 +347,17 @@ class Course:
         if self._stopping.active:
             return "the job is being stopped"
         if self.rescaling.active:
-            wanted = self.rescaling.wanted or self.rescaling.size
-            return f"the job changes its size already, to {wanted.slots} workers; wait for that"
+            target = self.rescaling.target or self.rescaling.size
+            return f"the job changes its size already, to {target.slots} workers; wait for that"
         return None if self._durability.takes_checkpoints else TAKES_NONE
 
     @property
     def rescale_due(self) -> int | None:
         """0 if the job can take the checkpoint now behind which it changes its size; else None."""
-        wanted, roster = self.rescaling.wanted, self._roster
-        if wanted is None or self.rescaling.cutting or not self.running or self._stopping.active or roster.finished:
+        target, roster = self.rescaling.target, self._roster
+        if target is None or self.rescaling.is_cutting or not self.running or self._stopping.active or roster.finished:
             return None
-        there = roster.gathered >= wanted.slots - len(roster.slots)
+        there = roster.arrivals >= target.slots - len(roster.slots)
         return 0 if there and not self._replacements.active and self._durability.may_pause else None
 
     def begin_rescale(self, now: int) -> Decisions:
@@ -367,19 +367,21 @@ class Course:
 
     def rescale_late_at(self, limit: int) -> int | None:
         """The time at which workers for another size have taken too long to come."""
-        wanted = self.rescaling.wanted
+        target = self.rescaling.target
         here = (
-            wanted is None or self.rescaling.cutting or self._roster.gathered >= wanted.slots - len(self._roster.slots)
+            target is None
+            or self.rescaling.is_cutting
+            or self._roster.arrivals >= target.slots - len(self._roster.slots)
         )
         return None if here else self.rescaling.since + limit
 
     def rescale_late(self, now: int, limit: int) -> Decisions:
         """Ends the change of size for which no workers have come."""
-        wanted = self.rescaling.wanted
-        assert wanted is not None
-        here = len(self._roster.slots) + self._roster.gathered
+        target = self.rescaling.target
+        assert target is not None
+        here = len(self._roster.slots) + self._roster.arrivals
         what = (
-            f"{wanted.slots} task slots are needed, and Spark gave {here} within {limit // 1_000_000} s; give Spark more "
+            f"{target.slots} task slots are needed, and Spark gave {here} within {limit // 1_000_000} s; give Spark more "
             f"free cores, or ask for fewer"
         )
         self._rescale_failed(what, now)
@@ -387,24 +389,24 @@ class Course:
 
     def _rescale_cut(self, cut: RescaleCut, now: int) -> None:
         """Goes on behind the checkpoint of a change of size, or without it."""
-        if not self.rescaling.cutting:
+        if not self.rescaling.is_cutting:
             return  # it was given up for a stop
-        wanted, newest = self.rescaling.wanted, self._durability.newest
-        assert wanted is not None
+        target, newest = self.rescaling.target, self._durability.newest
+        assert target is not None
         if cut.reason:
             self._rescale_failed(cut.reason, now)
             if self._roster.finished:
                 self.all_finished(now)
             return
         assert newest is not None
-        before, unfit = self.rescaling.size, wanted.fits(newest[1])
-        what = f"the job changes its size from {before.slots} to {wanted.slots} workers"
+        before, unfit = self.rescaling.size, target.fits(newest[1])
+        what = f"the job changes its size from {before.slots} to {target.slots} workers"
         if unfit:  # the tasks do nothing behind the checkpoint, so they start again all the same
             self._rescale_failed(unfit, now)
             what = f"the job keeps its {before.slots} workers: {unfit}"
         else:
             self._resize(self.rescaling.move())
-            self.actions.append(Resizing(before.slots, wanted.slots, wanted.text))
+            self.actions.append(Resizing(before.slots, target.slots, target.text))
         self.restart(now, Cause(what, FailureKind.RESIZED), 0)
 
     def _resize(self, size: JobSize) -> None:
@@ -424,20 +426,20 @@ class Course:
         self.restart(now, Cause(what, FailureKind.RESIZED, slot=cause.slot), 0)
 
     def _rescale_again(self, reason: str, now: int) -> None:
-        wanted = self.rescaling.wanted
+        target = self.rescaling.target
         self.do(self.rescaling.once_more(reason, now), now)
-        if not self.rescaling.active and wanted is not None:
-            self._not_resized(wanted, reason, now)
+        if not self.rescaling.active and target is not None:
+            self._not_resized(target, reason, now)
 
     def _rescale_failed(self, reason: str, now: int) -> None:
         """Ends a change of size before the job has moved: it keeps the size that it has."""
-        wanted = self.rescaling.wanted
-        if wanted is not None:
+        target = self.rescaling.target
+        if target is not None:
             self.do(self.rescaling.fail(f"{reason}; the job goes on with {len(self._roster.slots)} workers"), now)
-            self._not_resized(wanted, reason, now)
+            self._not_resized(target, reason, now)
 
-    def _not_resized(self, wanted: JobSize, reason: str, now: int) -> None:
-        self.actions.append(NotResized(len(self._roster.slots), wanted.text, reason))
+    def _not_resized(self, target: JobSize, reason: str, now: int) -> None:
+        self.actions.append(NotResized(len(self._roster.slots), target.text, reason))
         self.do(self._roster.release("the job keeps the size that it has", now), now)
         if self.flowing:
             self.do(self._roster.standbys.fill(), now)
@@ -463,7 +465,7 @@ class Course:
         aim, durability = self._stopping.aim, self._durability
         if aim is None or self._stopping.stage is not Stage.WANTED or self._replacements.active:
             return
-        if self._durability.resizing:
+        if self._durability.may_be_resized:
             return  # the job moves to its new size first
         self._rescale_failed("the job is being stopped", now)
         self.move(JobStatus.STOPPING)
@@ -535,7 +537,7 @@ class Course:
 
     def all_finished(self, now: int) -> None:
         """Goes on when every subtask has ended."""
-        if self._stopping.stage is Stage.SUSPENDING or self._replacements.active or self.rescaling.cutting:
+        if self._stopping.stage is Stage.SUSPENDING or self._replacements.active or self.rescaling.is_cutting:
             return  # the checkpoint under way has all of that, or the job goes on without it
         self._rescale_failed("the job has come to its end", now)
         if self._durability.takes_checkpoints:
@@ -626,7 +628,7 @@ class Course:
             elif isinstance(one, RescaleCut):
                 self._rescale_cut(one, now)
             elif isinstance(one, NotJoined):
-                if not self.rescaling.cutting:  # else it is started anew when the job moves
+                if not self.rescaling.is_cutting:  # else it is started anew when the job moves
                     self._rescale_failed(one.reason, now)
             elif isinstance(one, SavepointEnded) and one.who is self._stopping:
                 self._stopping.savepoint_ended(one)

@@ -17,7 +17,7 @@ from tailrace.graph.plan import Plan, make_plan
 from tailrace.graph.scope import StreamScope
 
 Sizes = int | Mapping[str, int]
-"""A size that a user asks for: the parallelism of the environment, or that of some operators by their uids."""
+"""A size of a job: the parallelism of the environment, or that of some operators by their uids."""
 
 
 def size_text(sizes: Sizes) -> str:
@@ -28,10 +28,10 @@ def size_text(sizes: Sizes) -> str:
 def plan_of_size(plan: Plan, sizes: Sizes) -> Plan:
     """The plan of the same dataflow in another size. Raises `GraphError` for a size that it cannot have."""
     assert plan.written is not None, "a plan that has travelled to a worker has no other size"
-    return make_plan(resized(plan.written, sizes))
+    return make_plan(graph_of_size(plan.written, sizes))
 
 
-def resized(graph: Graph, sizes: Sizes) -> Graph:
+def graph_of_size(graph: Graph, sizes: Sizes) -> Graph:
     """The graph in another size. Raises `GraphError` for one that it cannot have."""
     given = {} if isinstance(sizes, int) else dict(sizes)
     if isinstance(sizes, int):

@@ -231,7 +231,7 @@ class Durability:
         return any(one.committing and (one.stops or checkpoints.stopping) for one in checkpoints.pending.values())
 
     @property
-    def resizing(self) -> bool:
+    def may_be_resized(self) -> bool:
         """True if the manifest of the checkpoint is on its way behind which the job changes its size."""
         return any(one.committing and one.resizes for one in self.checkpoints.pending.values())
 

@@ -130,7 +130,7 @@ class Replacements:
             return "the job takes no checkpoints"
         if self._durability.may_be_stopped:
             return "the checkpoint of a stop is being committed"
-        if self._durability.resizing:
+        if self._durability.may_be_resized:
             return "the checkpoint behind which the job changes its size is being committed"
         others = [one for one in self._roster.slots if one.index != slot and one.index not in self._takeovers.active]
         return None if all(one.connected and one.deployed for one in others) else "another worker is not there"

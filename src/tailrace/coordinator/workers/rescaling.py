@@ -49,7 +49,7 @@ class RescaleStage(Enum):
 
     NONE = "none"
     GATHERING = "gathering"
-    """It is requested: the job runs in the size before, and waits for more workers, or for a moment to cut."""
+    """A request: the job runs in the size before, and waits for more workers, or for a moment to cut."""
     CUTTING = "cutting"
     """The checkpoint behind which tasks do nothing is under way."""
     MOVING = "moving"
@@ -88,19 +88,19 @@ class Rescaling:
         return self.stage is not RescaleStage.NONE
 
     @property
-    def cutting(self) -> bool:
+    def is_cutting(self) -> bool:
         """True if its checkpoint is under way."""
         return self.stage is RescaleStage.CUTTING
 
     @property
-    def moving(self) -> bool:
+    def is_moving(self) -> bool:
         """True if the job starts again in another size, and has not run so."""
         return self.stage is RescaleStage.MOVING
 
     @property
-    def wanted(self) -> JobSize | None:
+    def target(self) -> JobSize | None:
         """The size that is requested, until the job moves to it."""
-        return None if self.moving else self._other
+        return None if self.is_moving else self._other
 
     def request(self, who: Any, size: JobSize, now: int) -> None:
         """Takes the request of another size, where no change is under way."""
@@ -129,7 +129,7 @@ class Rescaling:
 
     def back(self) -> JobSize:
         """Returns to the size before. Returns it."""
-        assert self.moving
+        assert self.is_moving
         return self._swap()
 
     def _swap(self) -> JobSize:
@@ -137,7 +137,7 @@ class Rescaling:
         self.size, self._other = self._other, self.size
         return self.size
 
-    def done(self) -> list[RescaleEnded]:
+    def end(self) -> list[RescaleEnded]:
         """Ends the change: the job runs in the new size."""
         self._goes(RescaleStage.MOVING, RescaleStage.NONE)
         return self._answer("")
@@ -151,7 +151,7 @@ class Rescaling:
 
     def goes_back(self, cause: Cause) -> bool:
         """True if a failure brings the job back to the size before."""
-        return self.moving and cause.kind in BACK
+        return self.is_moving and cause.kind in BACK
 
     def _answer(self, reason: str) -> list[RescaleEnded]:
         waiting, self._waiting, self._other = self._waiting, [], None

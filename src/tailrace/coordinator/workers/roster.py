@@ -413,7 +413,7 @@ class Roster:
             self._put_outside(standby)
         first = max(first, *(index + 1 for index in self.outside), 0) if standbys else first
         before = self.standbys
-        self.standbys = Standbys(count, standbys, before.asked, first)
+        self.standbys = Standbys(count, standbys, before.chosen, first)
         self.standbys.complete = before.complete
         self.target = count
         for index in range(len(self.slots), count):
@@ -426,7 +426,7 @@ class Roster:
         return decided
 
     @property
-    def gathered(self) -> int:
+    def arrivals(self) -> int:
         """The number of workers that are there for the slots to come."""
         return sum(self.outside[index].connected for index in self._to_come)
 

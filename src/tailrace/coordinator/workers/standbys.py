@@ -61,7 +61,7 @@ class Standbys:
         """`replicas`: the replicas of each slice, as far as there are processes (`standby_placement`). `first`: the number
         of the first place; None: the one behind the slots."""
         self.all = [Standby((slots if first is None else first) + number) for number in range(count)]
-        self.asked, self.replicas = replicas, min(replicas, count)
+        self.chosen, self.replicas = replicas, min(replicas, count)
         self._most = -(-slots * self.replicas // max(1, count))
         """The most slices that one standby mirrors: its memory is not to grow where other standbys are missing."""
         self.complete: deque[tuple[int, int]] = deque(maxlen=REMEMBERED)

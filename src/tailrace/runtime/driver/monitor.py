@@ -149,7 +149,7 @@ class ProgramMonitor(JobMonitor):
         listeners: Listeners | None = None,
     ) -> None:
         super().__init__(name, JobClock())
-        self.job_id, self.plan = job_id, plan
+        self.job_id = job_id
         self.status = JobStatus.CREATED
         """The status. A final one is set once everything is cleaned up."""
         self.progress: deque[dict[str, Any]] = deque(maxlen=RECENT)
@@ -177,6 +177,11 @@ class ProgramMonitor(JobMonitor):
         """The calls that sinks make in this program, if there are any."""
         self.failure: str | None = None
         """The reason why the job has failed here, though its runner had finished it."""
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the size that the job has."""
+        return self._maker.plan
 
     def open(self, runner: Runner) -> None:
         self.answers = Answers(self, runner)
@@ -226,8 +231,7 @@ class ProgramMonitor(JobMonitor):
     def _resize(self, news: Resizing) -> None:
         if self.sizes is not None:
             self.sizes.note(news)
-            self.plan = self.sizes.plan
-            self._maker.resize(self.plan)
+            self._maker.resize(self.sizes.plan)
             self.snapshots.resize(self.plan)
             self.log.plan = self.plan
 

@@ -45,7 +45,7 @@ class Stop:
 
 
 @dataclass(frozen=True)
-class Rescale:
+class ChangeSize:
     """A wish for another size of the job."""
 
     size: JobSize
@@ -65,7 +65,7 @@ class InspectWorkers:
     seconds: float = 0.0
 
 
-Wish = TakeCheckpoint | TakeSavepoint | Stop | Rescale | FailJob | InspectWorkers
+Wish = TakeCheckpoint | TakeSavepoint | Stop | ChangeSize | FailJob | InspectWorkers
 
 
 class Runner(Protocol):
@@ -95,7 +95,7 @@ def put(machine: Coordinator, wish: Wish, future: WishFuture, now: int) -> None:
             machine.savepoint(future, wish.target, now)
         case Stop():
             machine.stop(future, wish.aim, now)
-        case Rescale():
+        case ChangeSize():
             machine.rescale(future, wish.size, now)
         case FailJob():
             machine.fail(wish.reason, now)

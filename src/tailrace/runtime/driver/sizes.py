@@ -12,7 +12,7 @@ from tailrace.coordinator.workers.rescaling import JobSize
 from tailrace.errors import ConfigError, RescaleError
 from tailrace.graph.plan import Plan
 from tailrace.graph.sizes import Sizes, plan_of_size, size_text
-from tailrace.runtime.driver.requests import Rescale, Runner, WishFuture
+from tailrace.runtime.driver.requests import ChangeSize, Runner, WishFuture
 
 SizeMaker = Callable[[Plan, str], JobSize]
 """A function that makes the size of a job with this plan, described by this text. Raises `GraphError` and `ConfigError`."""
@@ -49,7 +49,7 @@ class SizeChanges:
             before, needed = self._held, size.slots + size.standbys
             self._hold(max(before, needed))
             self._other, self._held = plan, max(before, needed)
-        future = runner.wish(Rescale(size))
+        future = runner.wish(ChangeSize(size))
         future.add_done_callback(lambda done: self._settle(before if done.exception() else needed))
         return future
 

@@ -1,4 +1,4 @@
-"""Other sizes of a job that runs."""
+"""The making of other sizes of a job that runs."""
 
 from __future__ import annotations
 
