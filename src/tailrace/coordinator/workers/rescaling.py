@@ -63,10 +63,10 @@ BACK = frozenset(FailureKind) - {FailureKind.FENCED, FailureKind.SILENT, Failure
 class Rescaling:
     """The bookkeeping of one job's changes of size; the course of the job carries out what follows.
 
-    Invariant Z1: the job is deployed in another size only behind a checkpoint in which every task of the size before has
+    Invariant Y31: the job is deployed in another size only behind a checkpoint in which every task of the size before has
     done nothing behind its cut, and which is the newest one.
-    Invariant Z2: until the job has run in the new size, the size before is known, and the next failure brings it back.
-    Invariant Z3: each request is answered once.
+    Invariant Y32: until the job has run in the new size, the size before is known, and the next failure brings it back.
+    Invariant Y33: each request is answered once.
     """
 
     def __init__(self, size: JobSize) -> None:

@@ -176,7 +176,7 @@ def _with_stack(under_way: UnderWay | None, before: UnderWay | None) -> UnderWay
 class Roster:
     """The slots of a job, and its standbys.
 
-    Invariant Z4: an attempt is deployed only when the workers of the size before that have no slot in it run nothing any
+    Invariant Y34: an attempt is deployed only when the workers of the size before that have no slot in it run nothing any
     more, or are gone.
     """
 
