@@ -1,0 +1,100 @@
+"""Three jobs for a look by somebody who has never seen them: `python -m tests.ui.trial [FOLDER]`.
+
+One has a bottleneck, one an input that holds event time, one has restarted. The page, its first line, and `tailrace doctor`
+are to give the reasons. Each job runs until the program is interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import tailrace as tr
+
+CITIES = ("berlin", "berlin", "berlin", "berlin", "berlin", "berlin", "berlin", "berlin", "paris", "rome")
+
+
+class Score(tr.KeyedProcessFunction):
+    """A model that takes its time for each visit."""
+
+    def process(self, visit: Any, ctx: Any) -> Any:
+        time.sleep(0.002)
+        yield visit
+
+
+class Match(tr.CoProcessFunction):
+    """Clicks beside payments."""
+
+    def process1(self, click: Any, ctx: Any) -> Any:
+        yield click
+
+    def process2(self, payment: Any, ctx: Any) -> Any:
+        yield payment
+
+
+def ratio(number: int, ctx: Any) -> Any:
+    """A share, which no number has in the first attempt of the job."""
+    yield 1_000 / (0 if ctx.attempt == 0 and number == 700 else number)
+
+
+def visits(env: tr.Environment, folder: Path) -> None:
+    """A job with a bottleneck: one city has most of the visits."""
+    stream = env.from_source(tr.sources.Generator(lambda at: (CITIES[at % 10], at)), name="visits", uid="visits")
+    stream.key_by(lambda visit: visit[0]).process(Score(), name="score", uid="score").sink_to(
+        tr.sinks.TextFiles(str(folder / "scores")), name="scores", uid="scores"
+    )
+
+
+def orders(env: tr.Environment, folder: Path) -> None:
+    """A job in which an input that has had one record, long ago, holds event time."""
+    (folder / "payments").mkdir(exist_ok=True)
+    (folder / "payments" / "first.txt").write_text(f"{time.time() - 600}\n")
+    clicks = env.from_source(tr.sources.Generator(lambda at: ("a", time.time()), rate=200), name="clicks", uid="clicks")
+    payments = env.from_source(
+        tr.sources.TextFiles(str(folder / "payments"), follow=True), name="payments", uid="payments"
+    )
+    timed = clicks.assign_timestamps(lambda click: click[1], name="times of clicks")
+    paid = payments.map(lambda line: ("a", float(line))).assign_timestamps(lambda one: one[1], name="times of payments")
+    both = timed.key_by(lambda one: one[0]).connect(paid.key_by(lambda one: one[0]))
+    both.process(Match(), name="match", uid="match").sink_to(tr.sinks.TextFiles(str(folder / "matches")), uid="matches")
+
+
+def shares(env: tr.Environment, folder: Path) -> None:
+    """A job that has restarted after an error of a function."""
+    stream = env.from_source(tr.sources.Sequence(1, None, rate=400), name="numbers", uid="numbers")
+    stream.process(ratio, name="ratio", uid="ratio").sink_to(tr.sinks.TextFiles(str(folder / "shares")), uid="shares")
+
+
+JOBS = {"visits": visits, "orders": orders, "shares": shares}
+
+
+def start(folder: Path, spark: Any = None, ui: int | bool = True) -> list[Any]:
+    """The three jobs, running."""
+    started = []
+    for name, build in JOBS.items():
+        checkpoint = tr.CheckpointConfig(str(folder / "checkpoints"))
+        restart = tr.FixedDelay(attempts=3, delay=0.5)
+        env = tr.Environment(spark, parallelism=2, ui=ui, checkpoint=checkpoint, restart=restart, capsules=False)
+        build(env, folder)
+        started.append(env.execute(name))
+    return started
+
+
+def main() -> None:
+    """Starts the jobs, and waits until Ctrl-C."""
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp(prefix="trial-"))
+    jobs = start(folder)
+    print(jobs[0].ui)
+    try:
+        for job in jobs:
+            job.await_termination()
+    except KeyboardInterrupt:
+        for job in jobs:
+            job.cancel()
+
+
+if __name__ == "__main__":
+    main()
