@@ -192,7 +192,10 @@ class TimestampsTask(OperatorTask, TimestampsCutState):
         return batch.split if batch.split in self.largest else next(iter(self.largest), INPUT)
 
     def too_far(self) -> set[int]:
-        """Splits that are so far ahead of the slowest one that they are not read on."""
+        """Splits that are so far ahead of the slowest one that they are not read on.
+
+        Invariant W9: the newest time of a split that is read on is ahead of that of no other one by more than `max_drift`;
+        ended and silent splits do not count."""
         most = self.spec.max_drift
         counted = {split: time for split, time in self.largest.items() if split not in self.silent and split > FORMER}
         if most is None or len(counted) < 2:
