@@ -28,6 +28,7 @@ from tailrace.coordinator.view.progress import stalled_figures
 from tailrace.protocol import wire
 from tailrace.protocol.deployment import Deploy, Heartbeat, Hello, PeerHello
 from tailrace.runtime.driver import coordinator as coordinator_module
+from tailrace.runtime.driver import inspecting
 from tailrace.runtime.driver.control import jobs, query
 from tailrace.runtime.driver.coordinator import JobRunner
 from tailrace.runtime.driver.monitor import ProgramMonitor
@@ -811,11 +812,15 @@ class Scores(tr.KeyedProcessFunction):
         from tests.runtime.test_job import GO_ON, HUNG
 
         HUNG.set()
-        GO_ON.wait(30)
+        GO_ON.wait(60)
         yield value
 
 
-def test_a_worker_that_hangs_shows_where_it_is_and_on_which_key(started: Any, tmp_path: Path) -> None:
+def test_a_worker_that_hangs_shows_where_it_is_and_on_which_key(
+    started: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its signs of life may have begun after the request."""
+    monkeypatch.setattr(inspecting, "PATIENCE", 30.0)
     GO_ON.clear()
     env = tr.Environment(parallelism=1)
     numbers = env.from_source(tr.sources.Sequence(0, None, rate=1000))
@@ -823,13 +828,13 @@ def test_a_worker_that_hangs_shows_where_it_is_and_on_which_key(started: Any, tm
     scored.sink_to(tr.sinks.TextFiles(str(tmp_path)))
     job = started(env).start()
     assert HUNG.wait(30)
-    found = job._runner.wish(InspectWorkers(0.1)).result(30)
+    found = job._runner.wish(InspectWorkers(0.1)).result(60)
     GO_ON.set()
     [worker] = found["workers"]
     first, *others = worker["threads"]
     assert (worker["worker"], worker["standby"], worker["problem"]) == (0, False, "")
     assert (first["thread"], first["operator"]) == ("worker", "scores")
-    assert "GO_ON.wait(30)" in first["stack"] and "in process" in first["stack"]
+    assert "GO_ON.wait(60)" in first["stack"] and "in process" in first["stack"]
     assert others and "tailrace-heartbeat" not in {one["thread"] for one in others}, "the thread that looks"
     assert found["keys"] == {"scores": [{"key": "'berlin'", "share": 1.0}]}
 

@@ -81,6 +81,7 @@ class JobRunner(threading.Thread):
         self._workers = WorkerDoor(self._token, self._at, self._loop, machine, self._with_executor, now)
         self._inspections = Inspections(machine.roster, self._workers.inspect)
         self._workers.on_inspection = self._inspections.receive
+        self._workers.open_inspections = self._inspections.open
         self.store = None if store is None else JobStore(store, self._loop, monitor, machine, self._carry_out, now)
         """The storage of checkpoints; None for a job that takes none."""
         self._waiting: set[WishFuture] = set()

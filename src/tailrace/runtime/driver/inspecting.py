@@ -22,6 +22,7 @@ Whose = tuple[int, int]
 
 @dataclass
 class _Look:
+    request: Inspect
     future: WishFuture
     until: float
     """The time at which no more answers are awaited, in seconds of the monotonic clock."""
@@ -52,14 +53,15 @@ class Inspections:
                 whose = (hello.slot if hello.place is None else hello.place, hello.pid)
                 known = {"worker": place.index, "standby": place.index >= slots, "host": hello.host, "pid": hello.pid}
                 workers[whose] = {**known, "threads": [], "problem": SILENT}
-        self._looks[number] = _Look(future, until, workers)
-        self._send(Inspect(number, seconds))
+        request = Inspect(number, seconds)
+        self._looks[number] = _Look(request, future, until, workers)
+        self._send(request)
         self._end_if_complete(number)
 
     def receive(self, answer: Inspection) -> None:
         """Takes the answer of a process."""
         look, whose = self._looks.get(answer.number), (answer.slot, answer.pid)
-        if look is None or whose not in look.workers:
+        if look is None or whose not in look.workers or whose in look.answered:
             return
         shown = look.workers[whose]
         shown["problem"] = ""
@@ -71,6 +73,10 @@ class Inspections:
         for one in answer.keys:
             look.keys[one.operator, one.key] += one.looks
         self._end_if_complete(answer.number)
+
+    def open(self) -> list[Inspect]:
+        """The requests whose answers are awaited."""
+        return [look.request for look in self._looks.values()]
 
     @property
     def next_deadline(self) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import selectors
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from tailrace.coordinator.machine import Coordinator
 from tailrace.errors import ProtocolViolation
@@ -54,6 +54,8 @@ class WorkerDoor:
         self._speech = wire.Speech()
         self.on_inspection: Callable[[Inspection], None] = lambda answer: None
         """What takes the answers to `inspect`."""
+        self.open_inspections: Callable[[], Iterable[Inspect]] = lambda: ()
+        """The requests whose answers are awaited, for a thread that begins to give signs of life."""
 
     def send(self, slot: int, epoch: int, message: ToWorker) -> None:
         """Sends a message to a worker, if it is still there. Raises `TooLarge`."""
@@ -70,9 +72,12 @@ class WorkerDoor:
     def inspect(self, request: Inspect) -> None:
         """Requests a close look of the threads that give signs of life, in all processes that are there."""
         for heart in list(self._hearts):
-            with contextlib.suppress(LinkError):  # it is about to be lost
-                heart.send(CONTROL, wire.encode(request))
-                heart.flush()
+            self._inspect(heart, request)
+
+    def _inspect(self, heart: Link, request: Inspect) -> None:
+        with contextlib.suppress(LinkError):  # it is about to be lost
+            heart.send(CONTROL, wire.encode(request))
+            heart.flush()
 
     def close_link(self, slot: int, epoch: int) -> None:
         """Closes the link of a worker that was replaced, or that the coordinator no longer receives messages from."""
@@ -118,6 +123,8 @@ class WorkerDoor:
             self._strangers.discard(link)
             self._hearts[link] = first.slot
             self._loop.modify(link, selectors.EVENT_READ, functools.partial(self._heart_ready, link))
+            for request in self.open_inspections():
+                self._inspect(link, request)
         else:
             self._refuse(link)
 
