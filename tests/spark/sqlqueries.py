@@ -5,7 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import math
 import random
-from decimal import Decimal
+import struct
+from decimal import Context, Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +22,10 @@ _VALUES: dict[str, tuple[str, list[Any]]] = {
     "f": ("float", [0.0, -0.0, 1.5, -2.25, math.nan, math.inf, 16777216.0, 0.1, 3.4e38]),
     "d": ("double", [0.0, -0.0, 1.5, -2.5, 0.1, math.nan, math.inf, -math.inf, 1e300, 5e-324, 2.5]),
     "n": ("decimal(10,2)", [Decimal(one) for one in ("0.00", "1.50", "-2.25", "99999999.99", "-0.01", "2.50")]),
+    "o": (
+        "decimal(38,10)",
+        [Decimal(one) for one in ("0", "1.5", "-9999999999999999999999999999.9999999999", "2E-10")],
+    ),
     "m": ("decimal(5,4)", [Decimal(one) for one in ("0.0000", "1.2345", "-9.9999", "0.5000", "-0.5000")]),
     "s": (
         "string",
@@ -57,6 +62,7 @@ _KINDS = {
     "double": pa.float64(),
     "decimal(10,2)": pa.decimal128(10, 2),
     "decimal(5,4)": pa.decimal128(5, 4),
+    "decimal(38,10)": pa.decimal128(38, 10),
     "string": pa.string(),
     "boolean": pa.bool_(),
     "date": pa.date32(),
@@ -68,16 +74,56 @@ SCHEMA = pa.schema([("id", pa.int32()), *((name, _KINDS[kind]) for name, (kind, 
 DDL = ", ".join(["id int", *(f"{name} {kind}" for name, (kind, _) in _VALUES.items())])
 
 
-def table(rng: random.Random, count: int) -> pa.RecordBatch:
-    """Records with drawn values, a sixth of them null."""
+_LETTERS_OF_TEXTS = "aAzZ09_% \\'\"\t\n\r\u00a0\u3000ßİıſéÉǆŁΣςσ日本😀\u200d👧\u0301\ufeff\x00\x1f\x7f٣１"
+_NUMBERS_AS_TEXTS = [
+    "+5", " 12 ", "1e3", "1d", "1.5F", "0x1F", "nan", "NaN", "-Infinity", "inf", "1.", "-.5", "2024-2-9", "2024-02-30",
+    " 2024-01-01 ", "99999999999999999999", "1_000", "TRUE", "t", "１２", "12\u00a0", "\t7\n", "9223372036854775807",
+    "-9223372036854775808", "9223372036854775808", "1e400", "4.9e-324", "-0", "0012", "+", "-", ".", "e5", "0000-01-01",
+    "10000-01-01", "2024-01-01T00:00:00", "2024", "2024-05", "127", "128", "32768", "2147483648", "1e-400", "1 2",
+]  # fmt: skip
+_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
+
+
+def _any_value(rng: random.Random, kind: str) -> Any:
+    """A value from the whole range of a type, often from its ends."""
+    if kind in _BITS:
+        end = 2 ** (_BITS[kind] - 1)
+        return rng.choice((-end, end - 1, -end + 1, end - 2, 0, -1, rng.randrange(-end, end), rng.randint(-100, 100)))
+    if kind in ("float", "double"):
+        code, size = ("f", 4) if kind == "float" else ("d", 8)
+        bits = float(struct.unpack(code, rng.randbytes(size))[0])
+        return rng.choice((bits, bits, float(rng.randint(-(2**53), 2**53)), rng.randint(-9, 9) / 2))
+    if kind.startswith("decimal"):
+        precision, scale = map(int, kind[8:-1].split(","))
+        digits = rng.choice((precision, rng.randint(1, precision)))
+        return Decimal(rng.randint(-(10**digits) + 1, 10**digits - 1)).scaleb(-scale, Context(prec=60))
+    if kind == "string":
+        drawn = "".join(rng.choice(_LETTERS_OF_TEXTS) for _ in range(rng.randint(0, 6)))
+        return rng.choice((drawn, drawn, rng.choice(_NUMBERS_AS_TEXTS)))
+    if kind == "boolean":
+        return rng.random() < 0.5
+    if kind == "date":
+        return D.fromordinal(rng.choice((1, 719_163, 719_162, 3_652_059, rng.randint(1, 3_652_059))))
+    if kind == "interval day to second":
+        return dt.timedelta(microseconds=rng.choice((1, -1, 10**6, rng.randint(-(10**17), 10**17))))
+    first, last = T(1, 1, 2), T(9999, 12, 30)
+    micros = rng.choice((0, 1, rng.randint(0, (last - first) // dt.timedelta(microseconds=1))))
+    made = rng.choice((first, T(1970, 1, 1), T(1883, 11, 18))) + dt.timedelta(microseconds=rng.choice((0, 1, 999_999)))
+    made = rng.choice((made, last, first + dt.timedelta(microseconds=micros)))
+    return made.replace(tzinfo=UTC) if kind == "timestamp" else made
+
+
+def table(rng: random.Random, count: int, *, wild: bool = False) -> pa.RecordBatch:
+    """Records with drawn values, a sixth of them null: those at which expressions are hard, or with `wild` any."""
     columns: list[list[Any]] = [list(range(count))]
-    for _, values in _VALUES.values():
-        columns.append([None if rng.random() < 0.17 else rng.choice(values) for _ in range(count)])
+    for kind, values in _VALUES.values():
+        made = [_any_value(rng, kind) if wild else rng.choice(values) for _ in range(count)]
+        columns.append([None if rng.random() < 0.17 else value for value in made])
     arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
 
 
-_NUMBERS = ["y", "h", "i", "j", "l", "f", "d", "n", "m"]
+_NUMBERS = ["y", "h", "i", "j", "l", "f", "d", "n", "m", "o"]
 _LITERALS = {
     "number": [
         "0",
@@ -205,3 +251,19 @@ def expressions(rng: random.Random, count: int) -> list[str]:
     simple = [_filled(rng, rule, 1) for rules in RULES.values() for rule in rules]
     kinds = list(RULES)
     return simple + [expression(rng, rng.choice(kinds), rng.choice((1, 2, 2, 3))) for _ in range(count)]
+
+
+def query(rng: random.Random) -> str:
+    """A whole query: results that use each other, `*`, names in letters of any size, and a condition."""
+    items = [f"{expression(rng, kind, rng.choice((0, 1, 2)))} as {name}" for kind, name in _drawn_results(rng)]
+    if rng.random() < 0.5:
+        items.append(
+            rng.choice(("r1 is null as r9", "coalesce(R1, r1) as R9", "`r1` as `r 9`", "I as r9", "`J` as r9"))
+        )
+    star = rng.choice(("*", "* except (s, R, z)", "id", "ID as id", "Stream.id"))
+    condition = f" where {expression(rng, 'truth', rng.choice((1, 2, 3)))}" if rng.random() < 0.8 else ""
+    return f"select {', '.join((star, *items))} from stream{condition}"
+
+
+def _drawn_results(rng: random.Random) -> list[tuple[str, str]]:
+    return [(rng.choice(list(RULES)), f"r{at}") for at in range(1, rng.randint(2, 4))]

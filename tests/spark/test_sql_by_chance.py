@@ -10,15 +10,20 @@ from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+import tailrace as tr
 from tailrace.api.sql.reader import read
 from tailrace.api.sql.tree import NotTranslated
 from tailrace.api.sql.verb import select_columns
 from tailrace.elements.columns.expressions import Formula
-from tests.spark.sqlqueries import DDL, SCHEMA, chain, expressions, table
+from tests.spark.sqlqueries import DDL, SCHEMA, chain, expressions, query, table
 
-RECORDS = 24
+HARD, WILD = 24, 12
+"""Records whose values are hard, and records with any values."""
+RECORDS = HARD + WILD
+QUERIES = 40
 SEEDS = range(int(os.environ.get("TAILRACE_TYPE_SEEDS", 1)))
 
 
@@ -38,6 +43,18 @@ def computed(text: str, batch: pa.RecordBatch) -> tuple[pa.Array, list[int]]:
     good = [at for at, one in enumerate(found) if one is not None]
     kind = formula.type_in(SCHEMA)
     return pa.concat_arrays([pa.nulls(1, kind) if one is None else pa.repeat(one, 1) for one in found]), good
+
+
+def records(rng: random.Random) -> pa.RecordBatch:
+    """All records, with the ids 0, 1, 2, ..."""
+    whole = pa.concat_batches([table(rng, HARD), table(rng, WILD, wild=True)])
+    return whole.set_column(0, SCHEMA.field(0), pa.array(range(RECORDS), SCHEMA.field(0).type))
+
+
+def in_utc(values: Any) -> Any:
+    """A column of Spark's answers; instants in UTC."""
+    instants = pa.types.is_timestamp(values.type) and values.type.tz is not None
+    return values.cast(pa.timestamp("us", "UTC")) if instants else values
 
 
 def plainly(values: Any) -> list[Any]:
@@ -80,7 +97,7 @@ def settings(spark: Any) -> Iterator[None]:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_each_expression_gives_the_values_and_the_type_that_spark_gives(spark: Any, seed: int) -> None:
     rng = random.Random(seed)
-    batch = table(rng, RECORDS)
+    batch = records(rng)
     ours: dict[str, tuple[pa.Array, list[int]]] = {}
     refused: list[str] = []
     drawn = list(dict.fromkeys(expressions(rng, 150)))
@@ -91,7 +108,7 @@ def test_each_expression_gives_the_values_and_the_type_that_spark_gives(spark: A
             refused.append(f"{text}: {error}")
     assert len(ours.keys() & set(drawn)) > len(drawn) * 0.7, refused
     assert len(ours.keys() - set(drawn)) > 10
-    assert sum(len(good) for _, good in ours.values()) > len(ours) * RECORDS * 0.85
+    assert sum(len(good) for _, good in ours.values()) > len(ours) * RECORDS * 0.75
     with settings(spark):
         frame = spark.createDataFrame(pa.Table.from_batches([batch]), DDL)
         made = frame.selectExpr(
@@ -100,12 +117,49 @@ def test_each_expression_gives_the_values_and_the_type_that_spark_gives(spark: A
         answers = made.toArrow().sort_by("id")
     wrong = []
     for (text, (values, good)), theirs in zip(ours.items(), answers.columns[1:], strict=True):
-        if pa.types.is_timestamp(theirs.type) and theirs.type.tz is not None:
-            theirs = theirs.cast(pa.timestamp("us", "UTC"))
+        theirs = in_utc(theirs)
         if theirs.type != values.type:
             wrong.append(f"{text}: {values.type}, and in Spark {theirs.type}")
             continue
         mine, spark_has = plainly(values), plainly(theirs)
         pairs = [(mine[at], spark_has[at]) for at in good]
         wrong += [f"{text}: {one!r}, and in Spark {two!r}" for one, two in pairs if repr(one) != repr(two)]
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("seed", SEEDS)
+def test_each_query_gives_the_rows_that_spark_gives(spark: Any, tmp_path: Any, seed: int) -> None:
+    """Those that fail for no record, all in one job."""
+    rng = random.Random(f"queries {seed}")
+    batch = records(rng)
+    env = tr.Environment(parallelism=1)
+    pq.write_table(pa.Table.from_batches([batch]), tmp_path / "records.parquet")
+    stream = env.from_source(tr.sources.Parquet(str(tmp_path), form="columns")).to_columns(SCHEMA)
+    ours: dict[str, Any] = {}
+    for text in dict.fromkeys(query(rng) for _ in range(4 * QUERIES)):
+        with contextlib.suppress(tr.TailraceError):
+            one = tr.Environment(parallelism=1)
+            alone = one.from_source(tr.sources.Parquet(str(tmp_path), form="columns")).to_columns(SCHEMA)
+            alone.sql(text).sink_to(tr.sinks.Collect())
+            tr.testing.run(one)
+            ours[text] = stream.sql(text).sink_to(tr.sinks.Collect())
+        if len(ours) == QUERIES:
+            break
+    tr.testing.run(env)
+    with settings(spark):
+        spark.createDataFrame(pa.Table.from_batches([batch]), DDL).createOrReplaceTempView("stream")
+        wrong = []
+        for text, sink in ours.items():
+            answer = spark.sql(text).toArrow()
+            theirs = [list(map(repr, plainly(in_utc(column)))) for column in answer.columns]
+            found = sink.result()
+            kinds = [in_utc(column).type for column in answer.columns]
+            given = list(zip(*found, strict=True)) if found else [()] * len(kinds)
+            mine = [plainly(pa.array(column, kind)) for column, kind in zip(given, kinds, strict=True)]
+            if sorted(zip(*theirs, strict=True)) != sorted(zip(*(map(repr, one) for one in mine), strict=True)):
+                wrong.append(f"{text}\n  ours   {mine}\n  spark's {theirs}")
+            if found and list(found[0]._fields) != answer.column_names:
+                wrong.append(f"{text}: names {found[0]._fields}, and in Spark {answer.column_names}")
+        spark.catalog.dropTempView("stream")
     assert not wrong, "\n".join(wrong)

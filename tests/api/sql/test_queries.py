@@ -269,6 +269,16 @@ def test_a_query_that_is_nested_too_deeply_is_refused() -> None:
     assert results(f"select a from stream where a in ({many})") == [(1,), (7,)]
 
 
+@pytest.mark.parametrize("text", ["abs(m)", "- m"])
+def test_the_sign_of_a_decimal_that_spark_would_round_is_refused(text: str) -> None:
+    """Spark keeps 34 digits there, and fails where the rounded number does not fit."""
+    given = stream([(Decimal("-9999999999999999999999999999.9999999999"),)], "m decimal(38,10)")
+    with pytest.raises(GraphError, match=r"decimal\(38,10\) is not translated: Spark rounds it to 34 digits"):
+        given.sql(f"select {text} as r from stream")
+    narrow = stream([(Decimal("-999999999999999999999999.9999999999"),)], "m decimal(34,10)")
+    assert results(f"select {text} as r from stream", narrow) == [(Decimal("999999999999999999999999.9999999999"),)]
+
+
 @pytest.mark.parametrize("text", ["-nan", "0x1p3", "1.5d", "+5", " 1", "1e", "1_0"])
 def test_texts_that_spark_and_arrow_read_differently_are_no_numbers(text: str) -> None:
     with pytest.raises(tr.JobFailed):

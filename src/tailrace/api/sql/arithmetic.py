@@ -32,6 +32,8 @@ from tailrace.api.sql.typed import (
 )
 from tailrace.elements.columns.expressions import require
 
+_SIGN_DIGITS = 34
+"""Digits to which Spark rounds a decimal whose sign it changes."""
 _MATHS: dict[str, Any] = {"+": pc.add, "-": pc.subtract, "*": pc.multiply}
 
 
@@ -173,6 +175,7 @@ def negative(a: Typed, at: str) -> Typed:
         raise NotTranslated(f"`-` of {name_of(a.kind)} is not translated", at)
     if a.kind == SPAN:
         return Typed(pc.subtract(pc.scalar(pa.scalar(0, SPAN)), a.expr), SPAN)
+    _check_digits(a, "`-`", at)
     return Typed(pc.negate(a.expr), a.kind)
 
 
@@ -180,7 +183,17 @@ def absolute(a: Typed, at: str) -> Typed:
     """A number without its sign."""
     if not is_number(a.kind):
         raise NotTranslated(f"abs of {name_of(a.kind)} is not translated", at)
+    _check_digits(a, "abs", at)
     return Typed(pc.abs(a.expr), a.kind)
+
+
+def _check_digits(a: Typed, what: str, at: str) -> None:
+    """Raises `NotTranslated` for a decimal that Spark rounds when it changes its sign."""
+    if is_decimal(a.kind) and a.kind.precision > _SIGN_DIGITS:
+        raise NotTranslated(
+            f"{what} of {name_of(a.kind)} is not translated: Spark rounds it to {_SIGN_DIGITS} digits", at,
+            f"cast it to {_SIGN_DIGITS} digits",
+        )  # fmt: skip
 
 
 def bits(sign: str, a: Typed, b: Typed, at: str) -> Typed:
