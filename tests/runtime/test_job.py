@@ -283,6 +283,7 @@ def test_another_terminal_shows_a_job_and_cancels_it(
     assert shown is not None and len(shown["slices"]) == 2 and shown["job"]["workers"] == 2
     assert query(path, {"verb": "checkpoint"}, 20) == {"error": str(refusal_of_a_checkpoint(job))}
     assert query(path, {"verb": "cancel"}, 20) == {"status": "CANCELLED"}
+    job.await_termination(20)  # the door is closed behind the answer
     assert str(job.status) == "CANCELLED" and list(jobs()) == []
 
 
