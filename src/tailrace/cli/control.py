@@ -134,7 +134,7 @@ def rescale_command(
     job: JobArgument,
     size: Annotated[
         list[str],
-        typer.Argument(metavar="N | UID=N…", help="The parallelism; or that of some operators, by their uids."),
+        typer.Argument(metavar="N | UID=N ...", help="The parallelism; or that of some operators, by their uids."),
     ],
     timeout: Annotated[float, typer.Option(parser=seconds_of, help="Seconds to wait for the new size.")] = 600.0,
     as_json: JsonOption = False,
