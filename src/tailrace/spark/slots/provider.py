@@ -143,8 +143,10 @@ def take_slots(
 
 def hold_slots(app: Application, tag: str, needed: int, name: str, profile: Any = None) -> None:
     """Makes a job that has slots hold this number of them. Raises `SlotsError`, with the numbers, when there are too few:
-    the job then holds what it held."""
+    the job then holds what it held. A job that is over holds none."""
     with _lock:
+        if tag not in _taken:
+            return  # the job is over
         held, share = _taken[tag]
     cpus = None if is_fixed(app.master) else float(share)
     request = _SlotRequest(app, needed, cpus, profile)
@@ -152,7 +154,7 @@ def hold_slots(app: Application, tag: str, needed: int, name: str, profile: Any 
     with _lock:
         others = math.ceil(sum(slots * each for one, (slots, each) in _taken.items() if one != tag) / share)
         enough = needed <= held or total is None or needed <= total - others
-        if enough:
+        if enough and tag in _taken:
             _taken[tag] = (needed, share)
     if not enough:
         beside = f", {others} of them taken by other running jobs" if others else ""
