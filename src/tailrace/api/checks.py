@@ -104,8 +104,8 @@ OPTIONAL = ("on_timer", "on_round_end", "finish")
 """Methods that a subclass need not define."""
 ENDS = {"on_round_end": 2, "finish": 1}
 """Methods of a process function that are called at the end of a round or of the input -> number of arguments."""
-_LIFE = {"prepare": 0, "open": 1, "close": 0}
-"""Methods of all functions that are called once -> number of arguments."""
+_LIFE = {"prepare": 0, "open": 1, "checkpoint_complete": 1, "close": 0}
+"""Methods of all functions -> number of arguments."""
 _YIELDS = frozenset({"flat_map", "map_batches", "process", "process1", "process2", "process_broadcast", *OPTIONAL})
 """Methods that return any number of records."""
 

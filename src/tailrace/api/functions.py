@@ -16,6 +16,8 @@ from tailrace.elements.durations import Duration
 if TYPE_CHECKING:
     from random import Random
 
+    from tailrace.graph.scope import StreamScope
+
 T = TypeVar("T")
 Instant = float | int | datetime
 Span = Duration
@@ -51,6 +53,16 @@ class Context(Protocol):
     @property
     def round(self) -> int | None:
         """The number of the current round in a loop in rounds, from 0; None outside of one."""
+        ...
+
+    @property
+    def scope(self) -> StreamScope:
+        """The loops that this operator is in, as `stream.scope` has them."""
+        ...
+
+    @property
+    def loop(self) -> str | None:
+        """The name of the innermost loop that this operator is in; None outside of loops."""
         ...
 
     def emit(self, tag: str, value: Any, timestamp: Instant | None = None) -> None:
@@ -118,6 +130,12 @@ class Context(Protocol):
         ...
 
     @property
+    def checkpoint(self) -> int:
+        """The number of the last checkpoint whose cut this subtask has made in this attempt, 0 before the first. The effects
+        of a call are in every complete checkpoint with a higher number, and in no other one."""
+        ...
+
+    @property
     def metrics(self) -> Any:
         """Counters, gauges and histograms of this operator: `ctx.metrics.inc("name", 1)`, `ctx.metrics.set("name", 2.5)`,
         `ctx.metrics.observe("name", seconds)`."""
@@ -136,8 +154,38 @@ class Function:
     def open(self, ctx: Context) -> None:
         """Called once in each subtask before the first record."""
 
+    def checkpoint_complete(self, number: int) -> None:
+        """Called in each subtask behind a complete checkpoint, between two records: no restart goes back behind it, so what
+        was done while `ctx.checkpoint` was below `number` may be acknowledged or committed elsewhere. Numbers grow, and none
+        comes twice to a copy of the function; where checkpoints come faster, some are left out. The first call behind
+        a restart, or in a job that starts from a checkpoint, is for that checkpoint. At a stop and at the end of the job the
+        last call comes before `close`. It may use operator state, but no keyed state, and emits nothing. The records of its
+        subtask wait for it. An error is a warning, and the next call makes up for it. A worker that does the work of a lost
+        one again repeats its calls, so reach the world by `ctx.call`, with the `ctx` of `open`."""
+
     def close(self) -> None:
         """Called once in each subtask at its end, also if it failed or was cancelled."""
+
+
+class Wrapper(Function):
+    """Base of functions of this library that call functions of the user."""
+
+    @property
+    def wrapped(self) -> list[Function]:
+        """The functions of the user that are objects."""
+        raise NotImplementedError
+
+    def prepare(self) -> None:
+        for one in self.wrapped:
+            one.prepare()
+
+    def open(self, ctx: Context) -> None:
+        for one in self.wrapped:
+            one.open(ctx)
+
+    def close(self) -> None:
+        for one in self.wrapped:
+            one.close()
 
 
 class MapFunction(Function):

@@ -17,6 +17,7 @@ from tailrace.api.functions import (
     KeyedProcessFunction,
     ProcessFunction,
     WindowFunction,
+    Wrapper,
     as_callable,
 )
 from tailrace.api.kinds import Shaped, accumulators_of, discards
@@ -56,7 +57,7 @@ class Gather(AggregateFunction):
         return a + b
 
 
-class WindowCall(ProcessFunction):
+class WindowCall(Wrapper, ProcessFunction):
     """Calls of the user's function with the results of a window that gathers records."""
 
     def __init__(self, fn: Any, columns: int | None, timed: bool) -> None:
@@ -67,13 +68,9 @@ class WindowCall(ProcessFunction):
         """True if results have the bounds of their window."""
         self._call: Callable[..., Any] | None = None
 
-    def open(self, ctx: Context) -> None:
-        if isinstance(self.fn, Function):
-            self.fn.open(ctx)
-
-    def close(self) -> None:
-        if isinstance(self.fn, Function):
-            self.fn.close()
+    @property
+    def wrapped(self) -> list[Function]:
+        return [self.fn] if isinstance(self.fn, Function) else []
 
     def process(self, row: Any, ctx: Context) -> Any:
         return self.call(*parts_of(row, self.columns, self.timed), ctx)
@@ -173,7 +170,7 @@ AT_THE_END = 9e12
 """Time of a timer in seconds that fires when the input ends."""
 
 
-class CountedWindows(KeyedProcessFunction, Shaped):
+class CountedWindows(Wrapper, KeyedProcessFunction, Shaped):
     """Windows of one operator that do not depend on time. Its state of a key is (number of records, accumulators, time of
     the timeout), and with early firings (number of results, records since the last one, time of the next one)."""
 
@@ -204,15 +201,9 @@ class CountedWindows(KeyedProcessFunction, Shaped):
         rest = "" if self.spec.partial_at_end else " without what is left at the end"
         return [f"{windows}{rest}", *discards(self.triggers), *accumulators_of(self.aggregates, self.reducer)]
 
-    def open(self, ctx: Context) -> None:
-        for one in (*self.functions, self.reducer):
-            if isinstance(one, Function):
-                one.open(ctx)
-
-    def close(self) -> None:
-        for one in (*self.functions, self.reducer):
-            if isinstance(one, Function):
-                one.close()
+    @property
+    def wrapped(self) -> list[Function]:
+        return [one for one in (*self.functions, self.reducer) if isinstance(one, Function)]
 
     def process(self, record: Any, ctx: Context) -> Iterator[Any]:
         count, state, due, fired = self._current()

@@ -36,6 +36,11 @@ def hoist_shuffles(graph: Graph) -> Graph:
     return Graph(tuple(replace(node, inputs=inputs[node.id]) for node in graph.nodes), graph.max_parallelism)
 
 
+def names_of_loops(graph: Graph) -> dict[StreamScope, str]:
+    """The names of all loops of a graph, by their scopes."""
+    return {node.scope: node.name for node in graph.nodes if isinstance(node.operator, Head)}
+
+
 def _hoist(graph: Graph, head: Node, operator: Head, inputs: dict[int, tuple[Edge, ...]]) -> None:
     by_key = _only_key(graph, head, None)
     fed_by_key = _only_key(graph, head, FEEDBACK) if operator.loop.separate else by_key

@@ -47,6 +47,7 @@ SAME = {
     "ByFunction": "count reader",
     "ByKey": "count reader",
     "Chain": "operators",
+    "CompleteReports": "called",
     "EmptyInputs": "_source",
     "FieldReader": "written",
     "Finder": "_source",
@@ -106,6 +107,7 @@ ANEW = {
     "BatchesTask": "_frames",
     "FeedbackQueue": "_combined _ended _stopped_after appended dropped logs merged taken",
     "Completions": "_called _cuts _due _ended",  # calls for later checkpoints begin with later cuts
+    "CompleteReports": "opened",
     "Finder": "_enumerator",
     "FieldReader": "_for_type _getter",  # found out with each kind of records
     "FunctionTask": "_tried input",

@@ -80,6 +80,11 @@ def check_async(fn: Any, verb: str) -> None:
         raise GraphError(f"{verb}: a {type(fn).__name__} is not a tr.AsyncFunction; use the verb that takes it")
     if isinstance(fn, AsyncFunction) and type(fn).call is AsyncFunction.call:
         raise GraphError(f"{verb}: {type(fn).__name__} has no method call; a tr.AsyncFunction must define it")
+    if isinstance(fn, AsyncFunction) and type(fn).checkpoint_complete is not AsyncFunction.checkpoint_complete:
+        raise GraphError(
+            f"{verb}: {type(fn).__name__} defines checkpoint_complete, and calls of a tr.AsyncFunction are made beside the "
+            f"checkpoints; define it in a process function behind map_async"
+        )
     work = fn.call if isinstance(fn, AsyncFunction) else fn
     name = f"{type(fn).__name__}.call" if isinstance(fn, AsyncFunction) else getattr(fn, "__name__", type(fn).__name__)
     inner = work

@@ -17,7 +17,8 @@ from tailrace.api.launch import launcher
 from tailrace.elements.batches import Batch, Columns, Rows
 from tailrace.elements.timestamps import NO_TIME
 from tailrace.errors import ConfigError, TailraceError, UserCodeError
-from tailrace.graph.graph import Node
+from tailrace.graph.graph import Graph, Node
+from tailrace.graph.loops import names_of_loops
 from tailrace.runtime.capsules.currentcode import take_current_code
 from tailrace.state.backend import MetaPart
 from tailrace.storage.opening import open_folder
@@ -87,24 +88,24 @@ class CapsuleHarness:
             self._program = sys.modules["__main__"]
         self._answers = _Answers(self._parts.get("answers", []))
         node = replace(found[0], on_error=FAIL)
-        self.task = self._operator(node, spec.plan.graph.max_parallelism)
+        self.task = self._operator(node, graph)
         learn_schema(self.task, graph)
 
-    def _operator(self, node: Node, max_parallelism: int) -> OperatorTask:
+    def _operator(self, node: Node, graph: Graph) -> OperatorTask:
         capsule = self.capsule
         services = Services(
             random_factory=lambda seed: self._random(),
             job=capsule.job,
             incarnation=capsule.incarnation,
             run_id=capsule.run_id,
-            max_parallelism=max_parallelism,
+            max_parallelism=graph.max_parallelism,
             outside=self._answers,
             now=capsule.now,
         )
         where = capsule.subtask, capsule.parallelism, capsule.attempt
-        task = operator_task(
-            RUNTIME.get(type(node.operator)), [node], [OperatorContext(node.name, node.uid, *where, services)]
-        )
+        place = node.scope, names_of_loops(graph).get(node.scope)
+        ctx = OperatorContext(node.name, node.uid, *where, services, *place)
+        task = operator_task(RUNTIME.get(type(node.operator)), [node], [ctx])
         task.out = lambda batch: self.outputs.extend(batch.to_rows().values)
         with self._as_program():
             state = capsule.part("state") if "state" in capsule.parts else {}  # the call changes its values

@@ -230,6 +230,7 @@ class Again:
                 case Complete():
                     for operator in task.chain.operators:
                         operator.confirm(message.checkpoint)
+                    task.reports.note(message.checkpoint)
                     let_go(task, message.checkpoint)
                 case OperatorEvent():
                     if message.vertex == task.vertex.id:

@@ -201,10 +201,10 @@ class InFlightRecording:
             size += found
         return size
 
-    def cut_output(self, number: int, most: int) -> Logged:
+    def cut_output(self, number: int, most: int, whole: bool = False) -> Logged:
         """Begins logs of the channels on which the barrier of the cut waits, and may overtake. On all other channels it
         has gone out. `most`: how many bytes it may overtake in all (-1: any number); on channels beyond that it stays in
-        line."""
+        line. `whole`: as in `cut_input`."""
         logged: Logged = []
         for channel in self._out:
             waiting = self._outbox.overtaken_by(channel, number)
@@ -215,7 +215,7 @@ class InFlightRecording:
             recording = self._sent.get(channel.id)
             if recording is None:
                 recording = self._sent[channel.id] = Recording(self._who, self._shelf, self._written)
-            recording.begin(number)
+            recording.begin(number, whole)
             self._in_line.setdefault(number, {})[channel.id] = None
             logged.append((self._log_of(channel.id, LogKind.SENT), recording))
         return logged

@@ -60,6 +60,7 @@ def objects(task: Task) -> Iterator[CutState]:
     yield from (one.partitioner for one in task.outbox.outputs if isinstance(one.partitioner, CutState))
     yield task.chain
     yield task
+    yield task.reports
     yield task.work
     if task.loop.place.nest is not None:
         yield from (task.loop, task.loop.waves, task.loop.rests, task.loop.rounds)

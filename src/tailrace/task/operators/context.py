@@ -12,6 +12,7 @@ from tailrace.api.hints import CONTEXT, missing
 from tailrace.elements.plainkeys import plain_key
 from tailrace.elements.timestamps import LAST_TIME, MIN_TIME, NO_TIME, ceil_micros, floor_micros, seconds
 from tailrace.errors import StateAccessError
+from tailrace.graph.scope import StreamScope
 from tailrace.state.handles import NoKey
 from tailrace.task.channels.copies import own_copy
 from tailrace.task.channels.services import Metrics, Services
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 FARTHEST_TIMER = 365_250 * 86_400 * 1_000_000
 """Limit of a timer of the clock, counted from now (int64 microseconds): a thousand years. A timer that is farther away is
 a mistake, or in another unit, and an input that has ended would wait for it."""
+
+
+_OUTSIDE = StreamScope()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +78,23 @@ class OperatorContext(ContextCutState):
 
     __slots__ = (
         "_epoch", "_own_attempt", "_random", "all_keys", "answers", "current_key", "current_time", "event_timers", "job",
-        "metrics", "name", "no_key", "parallelism", "processing_timers", "services", "side", "stamping", "subtask",
-        "time_domain", "uid",
+        "loop", "metrics", "name", "no_key", "parallelism", "processing_timers", "scope", "services", "side", "stamping",
+        "subtask", "time_domain", "uid",
     )  # fmt: skip
 
-    def __init__(self, name: str, uid: str, subtask: int, parallelism: int, attempt: int, services: Services) -> None:
+    def __init__(
+        self,
+        name: str,
+        uid: str,
+        subtask: int,
+        parallelism: int,
+        attempt: int,
+        services: Services,
+        scope: StreamScope = _OUTSIDE,
+        loop: str | None = None,
+    ) -> None:
         super().__init__()
+        self.scope, self.loop = scope, loop
         self.name = name
         self.uid = uid
         self.subtask = subtask
@@ -116,6 +131,10 @@ class OperatorContext(ContextCutState):
     def set_cut_state(self, state: dict[str, Any]) -> None:
         super().set_cut_state(state)
         self.metrics.counters, self.metrics.gauges = state["counters"], state["gauges"]  # user code may keep `metrics`
+
+    @property
+    def checkpoint(self) -> int:
+        return self._epoch
 
     @property
     def attempt(self) -> int:

@@ -36,8 +36,8 @@ class TaskCheckpoints:
         """True once the task has done a step of work since its last cut, or need not. A cut that only the coordinator's
         trigger requests waits for it. Else, if cuts came faster than they are encoded, the task would do nothing but cut."""
         self.held_by: int | None = None
-        """Invariant S3: the checkpoint of a stop, from this task's cut for it until it is aborted: the task does nothing,
-        so nothing that follows from what is behind the cut is done anywhere."""
+        """Invariant S3: the checkpoint of a stop, from this task's cut for it until it is aborted: the task does nothing
+        but inform functions of complete checkpoints. So nothing that follows from what is behind the cut is done."""
         self.in_line: dict[int, int] = {}
         """Checkpoints whose barriers wait behind records of this task, with the times at which they may overtake them."""
 
@@ -149,7 +149,7 @@ class TaskCheckpoints:
         number, most = due.request.number, due.request.most_inflight
         if most >= 0:
             most = max(0, most - (self.inflight.found if due.missing else 0))
-        logged = self.inflight.cut_output(number, most)
+        logged = self.inflight.cut_output(number, most, due.request.kind.whole)
         if due.made_at >= overtakes_at:
             self.inflight.overtake_output(number)
         elif logged:

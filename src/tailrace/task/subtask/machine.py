@@ -1,11 +1,11 @@
 """One subtask as a deterministic machine: `arrive` and `grant` only store, `step` does one bounded piece of work.
 
-The order of the pieces is data (`ORDER`). A cut that is due comes first; but event time that is on its way through the
-operators arrives before it, and a cut whose place no barrier gives waits for one step of work since the last cut. Behind
-the cut of a stop nothing else comes. Then comes what is sealed and waits for credit (nothing else happens until it is
-sent), then event time, then processing-time timers, then input. The clock is an argument of `step`, and so is the budget,
-in records. Encoding what a cut froze is no part of `step`: the worker does it in portions of its own (`encode`), between
-steps.
+The order of the pieces is data (`ORDER`). Functions that are informed of complete checkpoints come first. Then comes a
+cut that is due; but event time that is on its way through the operators arrives before it, and a cut whose place no
+barrier gives waits for one step of work since the last cut. Behind the cut of a stop nothing else comes. Then comes what
+is sealed and waits for credit (nothing else happens until it is sent), then event time, then processing-time timers, then
+input. The clock is an argument of `step`, and so is the budget, in records. Encoding what a cut froze is no part of
+`step`: the worker does it in portions of its own (`encode`), between steps.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from tailrace.task.operators.sink import SinkTask
 from tailrace.task.subtask.alignment import Alignment
 from tailrace.task.subtask.chain import Opening, as_it_is, build_chain
 from tailrace.task.subtask.checkpoints import TaskCheckpoints
+from tailrace.task.subtask.complete_reports import CompleteReports
 from tailrace.task.subtask.idleness import UNTIL_A_TIMER, UNTIL_TOLD, Idle, Reason
 from tailrace.task.subtask.loop import TaskLoop
 from tailrace.task.subtask.loop_place import LoopPlace
@@ -61,6 +62,7 @@ class Task(TaskCutState):
         inflight = make_recording(plan, vertex, subtask, services, gate, self.outbox)
         self.cuts = Alignment(gate, inflight)
         self.checkpoints = TaskCheckpoints(self.cuts, gate, chain, self.loop, self.outbox, inflight)
+        self.reports = CompleteReports(chain.operators)
         self.work = Work(self.id, plan, services, gate, self.outbox, chain, self.loop, self.cuts)
         self.idle: Idle | None = None
         """The reason why the last step did nothing; None if it did something."""
@@ -78,6 +80,7 @@ class Task(TaskCutState):
         self.wake()
         self.work.open_inputs()
         self.chain.open(opening)
+        self.reports.opened = True
 
     def resume(self) -> None:
         """Goes on from a checkpoint, whose state is in the operators. Called before `open`."""
@@ -112,7 +115,7 @@ class Task(TaskCutState):
     def close(self) -> list[BaseException]:
         """Closes the user's functions; returns what they raised."""
         self.checkpoints.close()
-        return self.chain.close()
+        return [*self.reports.end(), *self.chain.close()]
 
     # Events.
 
@@ -148,6 +151,7 @@ class Task(TaskCutState):
         """Notes that a checkpoint is complete."""
         self.wake()
         self.checkpoints.confirm(checkpoint)
+        self.reports.note(checkpoint)
 
     def operator_event(self, source: int, payload: bytes) -> None:
         """Passes an event from another subtask of this vertex to the operator at the chain's root."""
@@ -251,6 +255,9 @@ class Task(TaskCutState):
             return Idle(Reason.ENCODING)  # one at a time: the cut waits until the one before is encoded
         self._cut(now, budget)
         return None
+
+    def _report_complete(self, now: int, budget: int) -> None:
+        self.reports.call()
 
     def _end(self, now: int, budget: int) -> Idle | None:
         """Ends the operators, whose input has ended; then the channels."""
@@ -377,6 +384,7 @@ def _feeds_back(task: Task, now: int) -> object:
 
 
 ORDER: tuple[Turn[Any], ...] = (
+    Turn(lambda t, now: t.reports.due, Task._report_complete, whose=lambda t: t.reports.called, of_task=True),
     Turn(lambda t, now: t._due and _cut_is_next(t) and t.checkpoints.snapshot is not None, None, Reason.ENCODING),
     Turn(lambda t, now: t._due and _cut_is_next(t), Task._cut, of_task=True),
     Turn(_is_struck, Task._cut, whose=lambda t: t.checkpoints.inflight, of_task=True),

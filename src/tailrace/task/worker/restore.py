@@ -153,6 +153,7 @@ class Restorer:
             rested = min((op.rests for op in task.chain.operators if not op.finished), default=0)
             task.loop.rests.numbers.done = rested
             task.resume()
+            task.reports.note(self.manifest.checkpoint)
             front = self._in_front(task)
             if front:
                 task.put_in_front(front)
