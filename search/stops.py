@@ -291,6 +291,8 @@ class _Run:
         self.world.watch(self.held)
         self.world.watch(self.clocks)
         self.received: list[tuple[str, StopEnded | SavepointEnded]] = []
+        self.over_at: int | None = None
+        """The checkpoint of the savepoint behind which the job was cancelled."""
 
     def wrong(self, what: str) -> None:
         """Reports an error of this run."""
@@ -308,6 +310,8 @@ class _Run:
             world.turn()
         world.drain()
         status, cause = world.coordinator.status, world.coordinator.cause
+        if self.over_at is not None:
+            self._judge_cancelled(self.over_at, status)
         self.outcome.story.append(f"run {self.number} {status} after {world.turns} turns")
         self.outcome.covered.update(world.covered)
         self.outcome.covered[f"a run that ended as {status}"] += 1
@@ -352,13 +356,32 @@ class _Run:
         if ask.kind == "cancel":
             world.coordinator.cancel(world.now)
         elif ask.kind == "savepoint":
-            world.coordinator.savepoint(self._listen(ask, world), f"memory:saved {self.number} {ask.turn}", world.now)
+            self._ask_savepoint(ask)
         else:
             aim = ask.aim
             if aim.savepoint is not None:
                 aim = replace(aim, savepoint=f"memory:saved {self.number} {ask.turn}")
             world.coordinator.stop(self._listen(ask, world), aim, world.now)
         world.coordinate(world.driver)
+
+    def _ask_savepoint(self, ask: Request) -> None:
+        """Requests a savepoint, now and then an unaligned one, or one behind which the job is cancelled."""
+        world, settings = self.world, self.drawn.scenario.checkpoints
+        rng = random.Random(f"tailrace savepoints {self.outcome.seed} {self.number} {ask.turn}")
+        unaligned = rng.random() < 0.5 and settings is not None and settings.overtakes_after >= 0
+        cancels = rng.random() < 0.3
+        note, asked = self._listen(ask, world), world.coordinator
+        self.outcome.covered["asked for an unaligned savepoint"] += unaligned
+
+        def heard(ended: SavepointEnded) -> None:
+            note(ended)
+            if cancels and ended.stats is not None and self.world.coordinator is asked:
+                self.outcome.covered["cancelled behind a savepoint"] += 1
+                self.over_at = ended.stats.id
+            self.outcome.covered["took an unaligned savepoint"] += unaligned and ended.stats is not None
+
+        where = f"memory:saved {self.number} {ask.turn}"
+        world.coordinator.savepoint(heard, where, world.now, unaligned=unaligned, cancels=cancels)
 
     def _listen(self, ask: Request, world: Simulation) -> Callable[[Any], None]:
         ends: list[Any] = []
@@ -440,6 +463,14 @@ class _Run:
             self.outcome.covered["forked from a savepoint"] += 1
         finally:
             del BOOKS[name]
+
+    def _judge_cancelled(self, checkpoint: int, status: JobStatus) -> None:
+        """Checks that a job that was cancelled behind a savepoint has made nothing visible behind that."""
+        if status is not JobStatus.CANCELLED:
+            self.wrong(f"it was cancelled behind a savepoint, and ended as {status}")
+        later = set(self.book.published) - self._lineage(checkpoint)
+        if later:
+            self.wrong(f"{sorted(later)[0]!r} is visible, and is not in the savepoint behind which it was cancelled")
 
     def _judge(self, status: JobStatus) -> None:
         for kind, ended in self.received:

@@ -94,9 +94,19 @@ class JobHandle(Protocol):
         """
         ...
 
-    def cancel(self) -> None:
+    def cancel(
+        self,
+        savepoint: str | PathLike[str] | bool | None = None,
+        timeout: Duration | None = None,
+        *,
+        unaligned: bool = False,
+    ) -> Savepoint | None:
         """Ends the job at once: removes files in progress, and publishes nothing. It may be called at any time and returns
-        at once; `await_termination` waits for the end."""
+        at once; `await_termination` waits for the end.
+
+        With `savepoint` (a path or URL, or True for the usual place) it takes a savepoint first, waits for it as
+        `savepoint` does, and returns it. No checkpoint follows, and nothing becomes visible behind it, so a start from it
+        gives each result once. Raises `CheckpointError` with the reason if there will be none: the job goes on."""
         ...
 
     def checkpoint(self, timeout: Duration | None = None) -> Checkpoint:
@@ -104,13 +114,16 @@ class JobHandle(Protocol):
         `CheckpointError` if the job takes no checkpoints, has ended, or aborted this one; and `TimeoutError`."""
         ...
 
-    def savepoint(self, path: str | PathLike[str] | None = None, timeout: Duration | None = None) -> Savepoint:
+    def savepoint(
+        self, path: str | PathLike[str] | None = None, timeout: Duration | None = None, *, unaligned: bool = False
+    ) -> Savepoint:
         """Takes a savepoint now, and waits for it, at most `timeout` (seconds, a `timedelta` or a text): a whole checkpoint
         in a folder of its own that refers to nothing outside, may be moved, and is never deleted by a job. `path` is that
         folder, a path or URL that is empty or not there; None: one in `savepoints` of the checkpoint folder. It is there
-        when the output of its checkpoint is visible. Where a worker is lost, or the job restarts, it is begun once more,
-        three times in all. Raises `CheckpointError` with the reason if there will be none
-        (nothing is left of it, and the job goes on), and `TimeoutError` (the savepoint may come all the same)."""
+        when the output of its checkpoint is visible. It is aligned in every mode, and takes as long as the job is behind;
+        with `unaligned` its barriers go past records that wait, and the savepoint holds these. Where a worker is lost, or
+        the job restarts, it is begun once more, three times in all. Raises `CheckpointError` with the reason if there will
+        be none (nothing is left of it, and the job goes on), and `TimeoutError` (the savepoint may come all the same)."""
         ...
 
     def rescale(self, parallelism: int | Mapping[str, int], timeout: Duration | None = None) -> int:

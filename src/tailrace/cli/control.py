@@ -91,12 +91,15 @@ def savepoint_command(
             metavar="[PATH]", help="The folder to make, a path or URL; the usual place where none is given."
         ),
     ] = None,
+    unaligned: Annotated[
+        bool, typer.Option("--unaligned", help="Do not wait for records in flight: the savepoint holds them.")
+    ] = False,
     timeout: Annotated[float, typer.Option(parser=seconds_of, help="Seconds to wait for the savepoint.")] = 3600.0,
     as_json: JsonOption = False,
 ) -> None:
     """Take a savepoint of a running job. It is a whole checkpoint in a folder of its own that no job deletes."""
     with CommandAnswer("savepoint"):
-        request = {"verb": "savepoint", "path": absolute(path) if path else ""}
+        request = {"verb": "savepoint", "path": absolute(path) if path else "", "unaligned": unaligned}
         made = answer_of(job, request, timeout, "completed no savepoint")
         echo(json.dumps(made) if as_json else _summary("savepoint", made))
 
@@ -158,11 +161,22 @@ def _size(given: list[str]) -> int | dict[str, int]:
 
 def cancel_command(
     job: JobArgument,
+    savepoint: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[PATH]", help="Take a savepoint first: in this folder, or in the usual place where none is given."
+        ),
+    ] = None,
     timeout: Annotated[float, typer.Option(parser=seconds_of, help="Seconds to wait for the end of the job.")] = 60.0,
     as_json: JsonOption = False,
 ) -> None:
     """End a running job at once. Nothing more becomes visible; its complete checkpoints stay."""
     with CommandAnswer("cancel"):
+        if savepoint is not None:
+            request = {"verb": "savepoint", "path": savepoint and absolute(savepoint), "cancels": True}
+            made = answer_of(job, request, timeout, "completed no savepoint", "; it is cancelled once that is there")
+            echo(json.dumps(made) if as_json else f"{_summary('savepoint', made)}\njob {job!r} is cancelled")
+            return
         ended = answer_of(job, {"verb": "cancel"}, timeout, "was requested to end, and has not ended")
         echo(json.dumps(ended) if as_json else f"job {job!r} is {ended['status']}")
 

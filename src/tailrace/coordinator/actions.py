@@ -182,6 +182,8 @@ class SavepointEnded:
     who: Any
     stats: SavepointStats | None
     reason: str
+    cancels: bool = False
+    """True if the job is cancelled behind the savepoint."""
 
 
 @dataclass(frozen=True)

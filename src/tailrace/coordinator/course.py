@@ -346,6 +346,8 @@ class Course:
             return f"the job is {self.status}"
         if self._stopping.active:
             return "the job is being stopped"
+        if self._durability.savepoints.ends_job:
+            return "the job is cancelled behind its savepoint"
         if self.rescaling.active:
             target = self.rescaling.target or self.rescaling.size
             return f"the job changes its size already, to {target.slots} workers; wait for that"
@@ -634,6 +636,18 @@ class Course:
                 self._stopping.savepoint_ended(one)
             else:
                 self.actions.append(one)
+                if isinstance(one, SavepointEnded) and one.cancels:
+                    self._cancel_behind(one, now)
+
+    def _cancel_behind(self, savepoint: SavepointEnded, now: int) -> None:
+        """Cancels the job behind a savepoint that is there. Behind one that failed the job goes on, to its last checkpoint
+        if all subtasks have ended meanwhile."""
+        if self.ending:
+            return
+        if savepoint.stats is not None:
+            self.end(JobStatus.CANCELLING, "the job was cancelled behind a savepoint", now)
+        elif self.flowing and self._roster.finished:
+            self.all_finished(now)
 
     def _send_to(self, tell: Tell, now: int) -> None:
         to = "all" if tell.slot is None else tell.slot

@@ -396,11 +396,12 @@ class Coordinator:
         if self.course.running:
             self.course.do(self._trigger_due(now), now)
 
-    def savepoint(self, who: Any, target: str, now: int) -> None:
+    def savepoint(self, who: Any, target: str, now: int, *, unaligned: bool = False, cancels: bool = False) -> None:
         """Takes a request of a savepoint in the folder `target` (empty: in the usual one); `SavepointEnded` will carry
-        `who`."""
+        `who`. See `SavepointRequest`."""
         refused = self._no_more() or self._no_savepoints or None
-        self.course.do(self.durability.request_savepoint(who, target, refused), now)
+        request = self.durability.request_savepoint(who, target, refused, unaligned=unaligned, cancels=cancels)
+        self.course.do(request, now)
         if self.course.running:
             self.course.do(self._trigger_due(now), now)
 
@@ -415,7 +416,9 @@ class Coordinator:
         job, or with the reason why it does not end. Requests with equal aims get one answer; a request with another aim is
         refused."""
         refused = None
-        if aim.savepoint is not None:
+        if self.durability.savepoints.ends_job:
+            refused = "the job is cancelled behind its savepoint"
+        elif aim.savepoint is not None:
             refused = self._no_savepoints or None if self.durability.takes_checkpoints else TAKES_NONE
         if refused is not None:
             self.course.do([StopEnded(who, None, None, refused)], now)

@@ -114,8 +114,14 @@ class Job(JobHandle):
     def checkpoint(self, timeout: Duration | None = None) -> Checkpoint:
         return _as_checkpoint(self._runner.wish(TakeCheckpoint()).result(_seconds(timeout)))
 
-    def savepoint(self, path: str | os.PathLike[str] | None = None, timeout: Duration | None = None) -> Savepoint:
-        wish = TakeSavepoint("" if path is None else absolute(os.fspath(path)))
+    def savepoint(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        timeout: Duration | None = None,
+        *,
+        unaligned: bool = False,
+    ) -> Savepoint:
+        wish = TakeSavepoint("" if path is None else absolute(os.fspath(path)), unaligned)
         return _as_savepoint(self._runner.wish(wish).result(_seconds(timeout)))
 
     def rescale(self, parallelism: int | Mapping[str, int], timeout: Duration | None = None) -> int:
@@ -139,10 +145,7 @@ class Job(JobHandle):
         savepoint: str | os.PathLike[str] | bool | None = None,
         timeout: Duration | None = None,
     ) -> Checkpoint | Savepoint | None:
-        place = None if savepoint is None or savepoint is False else ""
-        if savepoint is not None and not isinstance(savepoint, bool):
-            place = absolute(os.fspath(savepoint))
-        seconds = _seconds(timeout)
+        place, seconds = _place(savepoint), _seconds(timeout)
         aim, deadline = Aim(drain, place), None if seconds is None else time.monotonic() + seconds
         if self._stopped is not None and self._stopped[0] == aim:
             return self._stopped[1]
@@ -168,8 +171,20 @@ class Job(JobHandle):
         self._leaving.seen = True
         return made
 
-    def cancel(self) -> None:
-        self._leaving.cancel()
+    def cancel(
+        self,
+        savepoint: str | os.PathLike[str] | bool | None = None,
+        timeout: Duration | None = None,
+        *,
+        unaligned: bool = False,
+    ) -> Savepoint | None:
+        place, seconds = _place(savepoint), _seconds(timeout)
+        if place is None:
+            self._leaving.cancel()
+            return None
+        made = _as_savepoint(self._runner.wish(TakeSavepoint(place, unaligned, cancels=True)).result(seconds))
+        self._leaving.cancelled = True
+        return made
 
     def exception(self) -> JobFailed | None:
         if not self._monitor.ended.is_set():
@@ -230,6 +245,13 @@ class Job(JobHandle):
     def save_page(self, path: str | os.PathLike[str]) -> None:
         snapshot = self._monitor.snapshots.make(self._runner.view, subtasks=True)
         Path(path).write_text(as_html(msgspec.to_builtins(snapshot)), encoding="utf-8")
+
+
+def _place(savepoint: str | os.PathLike[str] | bool | None) -> str | None:
+    """The folder of a savepoint that a user names: empty for the usual one, None for no savepoint."""
+    if savepoint is None or isinstance(savepoint, bool):
+        return "" if savepoint else None
+    return absolute(os.fspath(savepoint))
 
 
 def _as_savepoint(stats: SavepointStats) -> Savepoint:

@@ -294,16 +294,24 @@ class Checkpoints:
         return any(pending.final for pending in self.pending.values())
 
     def trigger(
-        self, now: int, kind: CutKind = CutKind.CHECKPOINT, hold: bool = False, resizes: bool = False
+        self,
+        now: int,
+        kind: CutKind = CutKind.CHECKPOINT,
+        hold: bool = False,
+        resizes: bool = False,
+        unaligned: bool = False,
     ) -> CutRequest:
         """Begins a checkpoint. Returns the cut that its workers are requested to make. `resizes`: the job changes its size
-        behind it."""
+        behind it. `unaligned`: its barriers overtake at once; else as the settings have it, in a checkpoint that is neither
+        a savepoint nor the last one."""
         number = self.next_id
         self.next_id += 1
         self.final_again = self.final_again and not kind.final
         cut = CutRequest(number, kind, hold)
         if kind is CutKind.CHECKPOINT and not hold:
             cut = CutRequest(number, kind, hold, self.settings.overtakes_after, self.settings.most_inflight)
+        elif unaligned:
+            cut = CutRequest(number, kind, hold, 0, self.settings.most_inflight)
         base = set(self._kept[-1].names) if self._kept else set()
         begun = PendingCheckpoint(number, now, now + self.clock_offset, cut, self.requests, base, resizes=resizes)
         self.pending[number] = begun

@@ -271,7 +271,9 @@ class Durability:
     @property
     def has_begun(self) -> bool:
         """True if a restart goes on from a checkpoint, as far as is known, and not from the beginning of the job."""
-        return self._last_complete is not None or self.output.origin.manifest is not None
+        return (
+            not self.savepoints.ends_job and self._last_complete is not None or self.output.origin.manifest is not None
+        )
 
     # A checkpoint, from its trigger to its commit.
 
@@ -284,19 +286,27 @@ class Durability:
             return []
         return [CheckpointEnded(0, (who,), None, refused)]
 
-    def request_savepoint(self, who: Any, target: str, refused: str | None) -> Decisions:
+    def request_savepoint(
+        self, who: Any, target: str, refused: str | None, *, unaligned: bool = False, cancels: bool = False
+    ) -> Decisions:
         """Takes a request of a savepoint (`SavepointRequest`); `refused` is the reason why none is taken any more."""
         if not self.takes_checkpoints:
             refused = f"{TAKES_NONE} (interval=None takes them on request only)"
+        elif unaligned and self.checkpoints.settings.overtakes_after < 0:
+            refused = (
+                "mode='aligned' without an alignment_timeout: its workers do not record what is in flight; give "
+                "CheckpointConfig an alignment_timeout, or take an aligned savepoint"
+            )
         elif refused is None:
-            self.savepoints.requested.append(SavepointRequest(who, target))
+            self.savepoints.requested.append(SavepointRequest(who, target, unaligned, cancels))
             return []
         return [SavepointEnded(0, who, None, refused)]
 
     @property
     def due_at(self) -> int | None:
         """The time at which the next checkpoint is to be triggered, as far as the clock decides."""
-        return None if self.suspended else self.checkpoints.due_at(bool(self.savepoints.requested))
+        over = self.suspended or self.savepoints.ends_job
+        return None if over else self.checkpoints.due_at(bool(self.savepoints.requested))
 
     @property
     def late_at(self) -> int | None:
@@ -306,7 +316,7 @@ class Durability:
     def trigger_due(self, now: int, final: bool) -> Decisions:
         """Triggers a checkpoint, if one is due or requested. `final`: all inputs have ended."""
         requested = bool(self.savepoints.requested)
-        if self.suspended or not self.checkpoints.trigger_due(now, requested):
+        if self.suspended or self.savepoints.ends_job or not self.checkpoints.trigger_due(now, requested):
             return []
         return self.trigger(now, self._final if final else CutKind.SAVEPOINT if requested else CutKind.CHECKPOINT)
 
@@ -316,11 +326,14 @@ class Durability:
 
     def last(self, now: int) -> Decisions:
         """Triggers the last checkpoint, where it is not under way: all inputs have ended."""
-        return [] if self.checkpoints.final_pending else self.trigger(now, self._final)
+        under_way = self.checkpoints.final_pending or self.savepoints.ends_job
+        return [] if under_way else self.trigger(now, self._final)
 
     def trigger(self, now: int, kind: CutKind, hold: bool = False) -> Decisions:
         """Begins a checkpoint: all workers are requested to cut."""
-        cut = self.checkpoints.trigger(now, kind, hold)
+        requested = self.savepoints.requested
+        unaligned = kind is CutKind.SAVEPOINT and not hold and bool(requested) and requested[0].unaligned
+        cut = self.checkpoints.trigger(now, kind, hold, unaligned=unaligned)
         if kind.whole and self.savepoints.requested:
             self.savepoints.begin(cut.number, now)
         return [Tell(Trigger(cut))]

@@ -37,6 +37,11 @@ class SavepointRequest:
     """The party that waits for it, as the driver knows it."""
     target: str
     """The path or URL of the folder for the savepoint; empty for the usual one."""
+    unaligned: bool = False
+    """True if the barriers of its cut go past records that wait."""
+    cancels: bool = False
+    """True if the job is cancelled when the savepoint is there. No checkpoint follows its cut, so nothing becomes visible
+    behind it."""
     failures: int = 0
     """The number of attempts at it that failures of workers have ended."""
 
@@ -72,6 +77,13 @@ class Savepoints:
         return bool(self._complete or self._copying)
 
     @property
+    def ends_job(self) -> bool:
+        """True if the cut of a savepoint has begun behind which the job is to be cancelled."""
+        begun = [request for request, _ in self._cuts.values()]
+        begun += [one.request for one in (*self._complete.values(), *self._copying.values())]
+        return any(request.cancels for request in begun)
+
+    @property
     def pinned(self) -> Collection[str]:
         """Files that are still to be copied."""
         waiting = [*self._complete.values(), *self._copying.values()]
@@ -103,14 +115,14 @@ class Savepoints:
         if one is None:
             return None
         stats = SavepointStats(number, url, one.manifest.timestamp, now - one.began, size, one.inflight)
-        return SavepointEnded(number, one.request.who, stats, "")
+        return SavepointEnded(number, one.request.who, stats, "", one.request.cancels)
 
     def fail(self, number: int, reason: str) -> list[SavepointEnded]:
         """Ends a savepoint whose checkpoint was aborted, or could not be copied."""
         found = self._cuts.pop(number, None)
         copy = self._copying.pop(number, None)
         request = found[0] if found is not None else None if copy is None else copy.request
-        return [] if request is None else [SavepointEnded(number, request.who, None, reason)]
+        return [] if request is None else [SavepointEnded(number, request.who, None, reason, request.cancels)]
 
     def again(self, number: int) -> None:
         """Takes a savepoint once more whose checkpoint, the last one of the job, was aborted."""
@@ -126,7 +138,7 @@ class Savepoints:
             return []
         request = replace(request, failures=request.failures + 1)
         if request.failures == ATTEMPTS:
-            return [SavepointEnded(number, request.who, None, given_up("it was complete", reason))]
+            return [SavepointEnded(number, request.who, None, given_up("it was complete", reason), request.cancels)]
         self.requested.appendleft(request)
         return []
 

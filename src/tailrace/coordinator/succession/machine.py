@@ -129,8 +129,8 @@ class LoggedCoordinator(Coordinator):
     def checkpoint(self, who: Any, now: int) -> None:
         self._take("checkpoint", (self._asker(who), now), {})
 
-    def savepoint(self, who: Any, target: str, now: int) -> None:
-        self._take("savepoint", (self._asker(who), target, now), {})
+    def savepoint(self, who: Any, target: str, now: int, **options: bool) -> None:
+        self._take("savepoint", (self._asker(who), target, now), options)
 
     def stop(self, who: Any, aim: Any, now: int) -> None:
         self._take("stop", (self._asker(who), aim, now), {})

@@ -35,6 +35,10 @@ class TakeSavepoint:
 
     target: str = ""
     """The path or URL of its folder; empty for the usual one."""
+    unaligned: bool = False
+    """True if its barriers go past records that wait."""
+    cancels: bool = False
+    """True if the job is cancelled when it is there."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +96,7 @@ def put(machine: Coordinator, wish: Wish, future: WishFuture, now: int) -> None:
         case TakeCheckpoint():
             machine.checkpoint(future, now)
         case TakeSavepoint():
-            machine.savepoint(future, wish.target, now)
+            machine.savepoint(future, wish.target, now, unaligned=wish.unaligned, cancels=wish.cancels)
         case Stop():
             machine.stop(future, wish.aim, now)
         case ChangeSize():
@@ -112,7 +116,8 @@ def wish_of(request: dict[str, Any]) -> Wish | None:
         case "checkpoint":
             return TakeCheckpoint()
         case "savepoint":
-            return TakeSavepoint(str(request.get("path") or ""))
+            unaligned, cancels = bool(request.get("unaligned")), bool(request.get("cancels"))
+            return TakeSavepoint(str(request.get("path") or ""), unaligned, cancels)
         case "stop":
             place = request.get("savepoint")
             return Stop(Aim(bool(request.get("drain")), None if place is None else str(place)))
