@@ -50,7 +50,7 @@ from tailrace.api.functions import (
     WindowFunction,
 )
 from tailrace.api.hints import PUBLIC, missing, with_hints
-from tailrace.api.looping import Combine, Rounds
+from tailrace.api.looping import Combine, RoundFigures, Rounds
 from tailrace.api.restorecheck import RestoreCheck
 from tailrace.api.savepoints import SavepointWriter
 from tailrace.api.spill import Spill
@@ -168,6 +168,7 @@ __all__ = [
     "RescaleError",
     "RestoreCheck",
     "Retry",
+    "RoundFigures",
     "Rounds",
     "Savepoint",
     "SavepointWriter",

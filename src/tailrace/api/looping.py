@@ -1,14 +1,19 @@
-"""The options of a loop."""
+"""The options of a loop, and the figures of its rounds: each subtask adds up its own part, so that no subtask must hold a
+round."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from tailrace.api.checks import check_callable
+from tailrace.api.checks import check_aggregate, check_callable
+from tailrace.api.functions import AggregateFunction, Context, Function, ProcessFunction, Wrapper
+from tailrace.api.windowfunctions import Field
 from tailrace.errors import ConfigError, GraphError
 from tailrace.graph.operators import Selector
+from tailrace.state.operator_state import OperatorState
 
 
 @dataclass(frozen=True)
@@ -22,17 +27,39 @@ class Rounds:
     Records in columns are rows there. If `until` returns true, no other round begins. The feedback of the last round is
     dropped.
 
+    One subtask then holds all records of a round. With `feedback` or `output`, aggregates such as `tr.Count()` or an
+    `AggregateFunction` with `merge`, each subtask adds up its own part instead, and `result` is a `tr.RoundFigures`:
+    `round`, and the results `feedback` and `output`, of which one without an aggregate is None.
+
     Raises `ConfigError` for a wrong setting.
     """
 
     max: int | None = None
     until: Callable[[Any], Any] | None = None
+    feedback: AggregateFunction | None = None
+    output: AggregateFunction | None = None
+
+    @property
+    def by_figures(self) -> bool:
+        """True if `until` is called with aggregates of a round, not with its records."""
+        return self.feedback is not None or self.output is not None
+
+    @property
+    def judged_by(self) -> Any:
+        """The function that decides on the records, or the parts of aggregates, that come together in one place."""
+        return UntilFigures(self.until, self.feedback, self.output) if self.until and self.by_figures else self.until
 
     def __post_init__(self) -> None:
         if self.max is not None and (not isinstance(self.max, int) or isinstance(self.max, bool) or self.max < 1):
             raise ConfigError(f"Rounds: max must be a whole number of at least 1 or None, not {self.max!r}")
         if self.until is not None:
             _callable(self.until, 1, "Rounds: until")
+        for name, aggregate in (("feedback", self.feedback), ("output", self.output)):
+            if aggregate is None:
+                continue
+            if self.until is None:
+                raise ConfigError(f"Rounds: {name} is an aggregate for until; give until=, or leave it out")
+            _checked(partial(_check_mergeable, aggregate, f"Rounds: {name}"))
 
 
 @dataclass(frozen=True)
@@ -56,8 +83,22 @@ class Combine:
 
 
 def _callable(fn: Any, arguments: int, what: str) -> None:
+    _checked(lambda: check_callable(fn, arguments, what))
+
+
+def _check_mergeable(aggregate: Any, verb: str) -> None:
+    check_aggregate(aggregate, verb)
+    if type(aggregate).merge is AggregateFunction.merge:
+        raise GraphError(
+            f"{verb}: each subtask adds up its part of a round, and {type(aggregate).__name__} does not say how two parts "
+            f"become one; define merge(a, b)"
+        )
+
+
+def _checked(check: Callable[[], None]) -> None:
+    """Makes a check of the graph. Raises `ConfigError` for what it refuses."""
     try:
-        check_callable(fn, arguments, what)
+        check()
     except GraphError as error:
         raise ConfigError(str(error)) from None
 
@@ -79,3 +120,63 @@ class LoopCall:
     def __str__(self) -> str:
         named = isinstance(self.name, str) and self.name
         return f"{self.verb} {self.name!r}" if named else self.verb
+
+
+@dataclass(frozen=True)
+class RoundFigures:
+    """The figures of a round, for `tr.Rounds(until=...)` with aggregates."""
+
+    round: int
+    """The number of the round."""
+    feedback: Any
+    """The aggregate of the records that were fed back; None without one."""
+    output: Any
+    """The aggregate of the records that the loop emitted; None without one."""
+
+
+class PartOfRound(Wrapper, ProcessFunction):
+    """An aggregate of the records of one subtask in the current round. At its end it emits the accumulator, if there were
+    any records."""
+
+    parts = OperatorState(list, default=[])
+    """The accumulators of the round: one, or those of several old subtasks after a restore at another parallelism."""
+
+    def __init__(self, aggregate: AggregateFunction) -> None:
+        self.aggregate = aggregate
+        self.field = Field(getattr(aggregate, "of", None))
+
+    @property
+    def wrapped(self) -> list[Function]:
+        return [self.aggregate]
+
+    def process(self, value: Any, ctx: Context) -> None:
+        parts = self.parts.value
+        before = parts[0] if parts else self.aggregate.create_accumulator()
+        self.parts.value = [self.aggregate.add(self.field(value), before), *parts[1:]]
+
+    def on_round_end(self, round: int, ctx: Context) -> Iterator[Any]:
+        parts, self.parts.value = self.parts.value, []
+        yield from parts
+
+
+@dataclass(frozen=True)
+class UntilFigures:
+    """The test of a round by its figures: `until`, called with the merged parts of all subtasks."""
+
+    until: Callable[[RoundFigures], Any]
+    feedback: AggregateFunction | None
+    output: AggregateFunction | None
+
+    def __call__(self, result: Any) -> Any:
+        figures = RoundFigures(result.round, merged(self.feedback, result), merged(self.output, result.output))
+        return self.until(figures)
+
+
+def merged(aggregate: AggregateFunction | None, parts: list[Any]) -> Any:
+    """The result of an aggregate over all parts."""
+    if aggregate is None:
+        return None
+    found = parts[0] if parts else aggregate.create_accumulator()
+    for part in parts[1:]:
+        found = aggregate.merge(found, part)
+    return aggregate.get_result(found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,7 +10,8 @@ from typing import Any
 
 from tailrace.api.checks import check_callable, check_methods, check_selector
 from tailrace.api.columnwise import declared_schema
-from tailrace.api.looping import Combine, LoopCall, Rounds
+from tailrace.api.functions import AggregateFunction
+from tailrace.api.looping import Combine, LoopCall, PartOfRound, Rounds
 from tailrace.api.nodes import Stream, add_node, default_name, described_scope
 from tailrace.api.sourcetime import check_waits_when_idle
 from tailrace.api.spill import CHECKPOINT, Spill
@@ -131,7 +133,7 @@ def _head(stream: LoopStream, f: Any, call: LoopCall, separate: bool) -> Node:
         merge,
         spill.memory_bytes,
         spill.folder,
-        None if call.rounds is None else ops.Rounds(call.rounds.max, call.rounds.until),
+        None if call.rounds is None else ops.Rounds(call.rounds.max, call.rounds.judged_by),
         None if call.feedback_schema is None else stream.env._arrow_schema(call.feedback_schema, str(call)),
     )
     options = {"uid": call.uid, "name": loop.name, "parallelism": call.parallelism}
@@ -244,9 +246,27 @@ class _Closing:
         self._add(ops.Tail(self.loop), edges, "tail", self.head.parallelism, self.loop.scope, (self.head.id,))
 
     def _add_judge(self, feedback: list[LoopStream], outputs: list[LoopStream]) -> None:
+        rounds = self.call.rounds
+        if rounds.by_figures:
+            feedback = self._parts("fed back", feedback, rounds.feedback)
+            outputs = self._parts("emitted", outputs, rounds.output)
         edges = [edge for stream in feedback for edge in stream._edges(Rebalance())]
         edges += [edge for stream in outputs for edge in stream._edges(Rebalance(), port=1)]
         self._add(ops.Judge(self.loop), edges, "judge", 1, self.loop.scope, None)
+
+    def _parts(self, what: str, streams: list[LoopStream], aggregate: AggregateFunction | None) -> list[LoopStream]:
+        """Streams of the parts that the subtasks of these streams add up in each round; none without an aggregate."""
+        found: list[LoopStream] = []
+        if aggregate is None:
+            return found
+        for number, stream in enumerate(streams):
+            rows, graph = stream._with_partitioning(Forward())._as_rows(), self.first.env._graph
+            sizes = {graph.nodes[node].parallelism for node, _ in rows._upstreams}
+            edges = rows._edges(Forward() if len(sizes) == 1 else Rebalance())
+            operator = ops.Process(PartOfRound(copy.deepcopy(aggregate)), "wait")
+            name = f"{what} {number}"
+            found.append(stream._of(self._add(operator, [*edges], name, max(sizes), self.loop.scope, in_rows=True)))
+        return found
 
     def _leave(self, name: str, stream: LoopStream) -> LoopStream:
         env = self.first.env
@@ -265,6 +285,7 @@ class _Closing:
         scope: StreamScope,
         follows: tuple[int, ...] | None,
         like: LoopStream | None = None,
+        in_rows: bool = False,
     ) -> Node:
         """A node that belongs to the loop itself. Its uid is derived from the head's uid, and does not depend on the
         body."""
@@ -276,8 +297,8 @@ class _Closing:
             name=f"{self.loop.name}, {what}",
             uid=None,
             parallelism=parallelism,
-            form=like.form,
-            columns=like.columns,
+            form="rows" if in_rows else like.form,
+            columns=None if in_rows else like.columns,
             scope=scope,
             shape=(Edge(self.head.id, 0, Forward(), what),),
             follows=follows,
