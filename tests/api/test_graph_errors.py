@@ -754,7 +754,7 @@ CHECKPOINT_SETTINGS: list[tuple[dict[str, Any], str]] = [
     ({"max_inflight_bytes": -1}, "max_inflight_bytes must be a whole number of at least 0, not -1"),
     ({"persist_inflight": "always"}, "persist_inflight must be 'ad-hoc' or 'continuous', not 'always'"),
     (
-        {"persist_inflight": "continuous"},
+        {"persist_inflight": "continuous", "alignment_timeout": None},
         "persist_inflight='continuous' writes records that barriers go past, and with mode=",
     ),
 ]

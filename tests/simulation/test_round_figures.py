@@ -15,7 +15,7 @@ from search.campaigns.replacements import replacing
 from search.programs.golden import PROGRAMS, Program
 from search.programs.rounds import LITTLE, _body
 from search.scenarios import run_scenario, scenario
-from tailrace.api.looping import merged
+from tailrace.api.looping import merge_parts
 
 
 class Least(tr.AggregateFunction):
@@ -103,8 +103,8 @@ def test_feedback_and_output_are_aggregated_by_round_in_rows_and_columns(paralle
 
 
 def test_nothing_at_all_is_the_result_of_an_empty_aggregate() -> None:
-    assert merged(tr.Count(), []) == 0 and merged(tr.Max(), []) is None and merged(None, [1]) is None
-    assert merged(tr.Mean(), [m.add(3, m.create_accumulator()) for m in [tr.Mean()]] * 2) == 3
+    assert merge_parts(tr.Count(), []) == 0 and merge_parts(tr.Max(), []) is None and merge_parts(None, [1]) is None
+    assert merge_parts(tr.Mean(), [m.add(3, m.create_accumulator()) for m in [tr.Mean()]] * 2) == 3
 
 
 class WithoutMerge(Least):

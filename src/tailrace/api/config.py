@@ -15,6 +15,9 @@ from tailrace.passwords import hides_passwords
 
 MODES = ("aligned", "unaligned-max-inflight", "unaligned")
 PERSIST = ("ad-hoc", "continuous")
+ALIGNMENT_TIMEOUT = 10.0
+"""Seconds after which an aligned checkpoint goes on unaligned, where the user sets no `alignment_timeout`
+(docs/decisions/0065-aligned-for-ten-seconds.md)."""
 _UNITS = {"": 1, "b": 1} | {f"{'kmg'[n]}{end}": 1024 << 10 * n for n in range(3) for end in ("", "b", "ib")}
 
 
@@ -65,6 +68,7 @@ class CheckpointConfig:
       subtask, and at most as many at its outputs; else it waits until enough has been read. Records in flight that were
       restored from a checkpoint do not count.
     - `alignment_timeout`: a duration. Checkpoints of every mode begin aligned, and go on unaligned if that takes longer.
+      "auto": 10 seconds with mode="aligned", none with the others. None: those never do so, and these are unaligned at once.
     - `persist_inflight`: when waiting records are written. "ad-hoc": once a checkpoint has found them. "continuous": all
       the time, into the file of the next checkpoint; the checkpoint takes less time then, and more is written.
 
@@ -75,7 +79,7 @@ class CheckpointConfig:
     interval: Any = 1.0
     mode: str = "aligned"
     max_inflight_bytes: int = 64 << 20
-    alignment_timeout: Any = None
+    alignment_timeout: Any = "auto"
     timeout: Any = 600.0
     min_pause: Any = 0.0
     max_concurrent: int = 1
@@ -90,7 +94,14 @@ class CheckpointConfig:
     @property
     def overtakes(self) -> bool:
         """True if barriers may go past records that wait, at once or after a time."""
-        return self.mode != "aligned" or self.alignment_timeout is not None
+        return self.mode != "aligned" or self.aligns_for is not None
+
+    @property
+    def aligns_for(self) -> Any:
+        """The duration after which a checkpoint goes on unaligned; None: never with mode="aligned", else at once."""
+        if self.alignment_timeout != "auto":
+            return self.alignment_timeout
+        return ALIGNMENT_TIMEOUT if self.mode == "aligned" else None
 
     @property
     def writes_ahead(self) -> bool:
@@ -130,7 +141,7 @@ class CheckpointConfig:
                 f"CheckpointConfig: mode must be 'aligned', 'unaligned-max-inflight' or 'unaligned', not {self.mode!r}"
             )
         _whole(self.max_inflight_bytes, "CheckpointConfig: max_inflight_bytes")
-        if self.alignment_timeout is not None:
+        if self.alignment_timeout not in (None, "auto"):
             span(self.alignment_timeout, "CheckpointConfig: alignment_timeout")
         if self.persist_inflight not in PERSIST:
             raise ConfigError(
@@ -139,7 +150,7 @@ class CheckpointConfig:
         if self.writes_ahead and not self.overtakes:
             raise ConfigError(
                 "CheckpointConfig: persist_inflight='continuous' writes records that barriers go past, and with "
-                "mode='aligned' they never do; set mode='unaligned', or an alignment_timeout"
+                "mode='aligned' and alignment_timeout=None they never do; set mode='unaligned', or an alignment_timeout"
             )
 
 

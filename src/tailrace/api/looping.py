@@ -59,7 +59,7 @@ class Rounds:
                 continue
             if self.until is None:
                 raise ConfigError(f"Rounds: {name} is an aggregate for until; give until=, or leave it out")
-            _checked(partial(_check_mergeable, aggregate, f"Rounds: {name}"))
+            _check_setting(partial(_check_mergeable, aggregate, f"Rounds: {name}"))
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Combine:
 
 
 def _callable(fn: Any, arguments: int, what: str) -> None:
-    _checked(lambda: check_callable(fn, arguments, what))
+    _check_setting(lambda: check_callable(fn, arguments, what))
 
 
 def _check_mergeable(aggregate: Any, verb: str) -> None:
@@ -95,7 +95,7 @@ def _check_mergeable(aggregate: Any, verb: str) -> None:
         )
 
 
-def _checked(check: Callable[[], None]) -> None:
+def _check_setting(check: Callable[[], None]) -> None:
     """Makes a check of the graph. Raises `ConfigError` for what it refuses."""
     try:
         check()
@@ -168,11 +168,13 @@ class UntilFigures:
     output: AggregateFunction | None
 
     def __call__(self, result: Any) -> Any:
-        figures = RoundFigures(result.round, merged(self.feedback, result), merged(self.output, result.output))
+        figures = RoundFigures(
+            result.round, merge_parts(self.feedback, result), merge_parts(self.output, result.output)
+        )
         return self.until(figures)
 
 
-def merged(aggregate: AggregateFunction | None, parts: list[Any]) -> Any:
+def merge_parts(aggregate: AggregateFunction | None, parts: list[Any]) -> Any:
     """The result of an aggregate over all parts."""
     if aggregate is None:
         return None

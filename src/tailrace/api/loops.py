@@ -261,11 +261,13 @@ class _Closing:
             return found
         for number, stream in enumerate(streams):
             rows, graph = stream._with_partitioning(Forward())._as_rows(), self.first.env._graph
-            sizes = {graph.nodes[node].parallelism for node, _ in rows._upstreams}
+            follows = tuple(node for node, _ in rows._upstreams)
+            sizes = {graph.nodes[node].parallelism for node in follows}
             edges = rows._edges(Forward() if len(sizes) == 1 else Rebalance())
             operator = ops.Process(PartOfRound(copy.deepcopy(aggregate)), "wait")
             name = f"{what} {number}"
-            found.append(stream._of(self._add(operator, [*edges], name, max(sizes), self.loop.scope, in_rows=True)))
+            node = self._add(operator, [*edges], name, max(sizes), self.loop.scope, follows, in_rows=True)
+            found.append(stream._of(node))
         return found
 
     def _leave(self, name: str, stream: LoopStream) -> LoopStream:

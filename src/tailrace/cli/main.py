@@ -56,7 +56,7 @@ app.command("checkpoint")(control.checkpoint_command)
 app.command("savepoint")(control.savepoint_command)
 app.command("stop", cls=control.WithBareSavepoint)(control.stop_command)
 app.command("rescale")(control.rescale_command)
-app.command("cancel")(control.cancel_command)
+app.command("cancel", cls=control.WithBareSavepoint)(control.cancel_command)
 app.command("ui")(ui_command)
 app.command("inspect")(inspect_command)
 app.command("debug")(debug_command)
@@ -94,6 +94,8 @@ def run(
     checkpoint_dir: Annotated[str | None, _option("checkpoint_dir")] = None,
     checkpoint_interval: Annotated[float | None, _option("checkpoint_interval", min=0)] = None,
     mode: Annotated[str | None, _option("mode")] = None,
+    alignment_timeout: Annotated[str | None, _option("alignment_timeout")] = None,
+    max_inflight_bytes: Annotated[int | None, _option("max_inflight_bytes", min=0)] = None,
     standby: Annotated[int | None, _option("standby", min=0)] = None,
     on_signal: Annotated[str | None, _option("on_signal")] = None,
     work_dir: Annotated[str | None, _option("work_dir")] = None,
@@ -119,6 +121,7 @@ def run(
     DEFAULTS.by_command, DEFAULTS.if_finished = True, "raise" if if_finished is None else "start-again"
     DEFAULTS.dry_run, DEFAULTS.on_signal = dry_run, on_signal
     DEFAULTS.checkpoint_dir, DEFAULTS.checkpoint_interval, DEFAULTS.mode = checkpoint_dir, checkpoint_interval, mode
+    DEFAULTS.alignment_timeout, DEFAULTS.max_inflight_bytes = alignment_timeout, max_inflight_bytes
     DEFAULTS.work_dir, DEFAULTS.standby, DEFAULTS.ui = work_dir, standby, ui or None
     outcome = run_file(file, args or [], master=master, parallelism=parallelism, conf=settings, progress=progress)
     if outcome is ExitOutcome.USAGE:

@@ -12,7 +12,7 @@ from functools import cached_property
 
 from tailrace.elements.frames import ChannelId, ChannelName
 from tailrace.graph.graph import Graph, Node
-from tailrace.graph.loops import check_rounds, hoist_shuffles, lead_out, tails_of, time_begins
+from tailrace.graph.loops import check_rounds, hoist_shuffles, lead_out, names_of_loops, tails_of, time_begins
 from tailrace.graph.operators import Forward, Head, MapAsync, Partitioning, Rebalance, Rescale, Rounds
 from tailrace.graph.scope import NO_LOOP, StreamScope
 
@@ -100,6 +100,11 @@ class Plan:
     def tails(self) -> dict[StreamScope, list[int]]:
         """Scope of a loop that has feedback -> its tail."""
         return tails_of(self.graph)
+
+    @cached_property
+    def loops(self) -> dict[StreamScope, str]:
+        """The names of the loops, by their scopes."""
+        return names_of_loops(self.graph)
 
     @cached_property
     def leads_out(self) -> dict[str, frozenset[StreamScope]]:

@@ -271,9 +271,7 @@ class Durability:
     @property
     def has_begun(self) -> bool:
         """True if a restart goes on from a checkpoint, as far as is known, and not from the beginning of the job."""
-        return (
-            not self.savepoints.ends_job and self._last_complete is not None or self.output.origin.manifest is not None
-        )
+        return self._last_complete is not None or self.output.origin.manifest is not None
 
     # A checkpoint, from its trigger to its commit.
 

@@ -55,7 +55,7 @@ def _overtakes_after(config: CheckpointConfig) -> int:
     """Microseconds after which barriers of a checkpoint overtake records; -1: never."""
     if not config.overtakes:
         return -1
-    return 0 if config.alignment_timeout is None else span_micros(config.alignment_timeout)
+    return 0 if config.aligns_for is None else span_micros(config.aligns_for)
 
 
 def start_from(origin: Origin | None, store: Store | None) -> StartFrom:

@@ -36,6 +36,8 @@ class Defaults:
     checkpoint_dir: str | None = None
     checkpoint_interval: float | None = None
     mode: str | None = None
+    alignment_timeout: str | None = None
+    max_inflight_bytes: int | None = None
     standby: int | None = None
     work_dir: str | None = None
     from_checkpoint: str | None = None
@@ -57,11 +59,19 @@ class Defaults:
         """Checkpoint settings, or None. Raises `ConfigError` for settings without a folder."""
         folder = SETTINGS["checkpoint_dir"].value(self.checkpoint_dir)
         if not folder:
-            if self.mode is not None or self.checkpoint_interval is not None:
-                raise ConfigError(f"--checkpoint-interval and --mode need {SETTINGS['checkpoint_dir'].source}")
+            given = [name for name in _OF_CHECKPOINTS if getattr(self, name) is not None]
+            if given:
+                flags = ", ".join(SETTINGS[name].flag for name in given)
+                raise ConfigError(f"{flags}: there are no checkpoints without {SETTINGS['checkpoint_dir'].source}")
             return None
-        interval = SETTINGS["checkpoint_interval"].value(self.checkpoint_interval)
-        return CheckpointConfig(folder, interval=interval or None, mode=SETTINGS["mode"].value(self.mode))
+        interval, mode, timeout, most = (SETTINGS[name].value(getattr(self, name)) for name in _OF_CHECKPOINTS)
+        return CheckpointConfig(
+            folder,
+            interval=interval or None,
+            mode=mode,
+            alignment_timeout=_duration(timeout),
+            max_inflight_bytes=most,
+        )
 
     def work_folder(self) -> str | None:
         """The `work_dir`, or None."""
@@ -114,6 +124,19 @@ class Defaults:
     def show_progress(self) -> bool:
         """True where jobs print a progress line. Raises `ConfigError` for a variable that is neither 1 nor 0."""
         return bool(SETTINGS["progress"].value(self.progress))
+
+
+_OF_CHECKPOINTS = ("checkpoint_interval", "mode", "alignment_timeout", "max_inflight_bytes")
+
+
+def _duration(text: str) -> str | float | None:
+    """A duration of the command line: seconds, a text, or none."""
+    if text.strip().lower() == "none":
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        return text
 
 
 DEFAULTS = Defaults()

@@ -77,8 +77,8 @@ class OperatorContext(ContextCutState):
     """Context of one operator in one subtask. The task sets it anew for each record."""
 
     __slots__ = (
-        "_epoch", "_own_attempt", "_random", "all_keys", "answers", "current_key", "current_time", "event_timers", "job",
-        "loop", "metrics", "name", "no_key", "parallelism", "processing_timers", "scope", "services", "side", "stamping",
+        "_epoch", "_own_attempt", "_place_in_loops", "_random", "all_keys", "answers", "current_key", "current_time",
+        "event_timers", "metrics", "name", "no_key", "parallelism", "processing_timers", "services", "side", "stamping",
         "subtask", "time_domain", "uid",
     )  # fmt: skip
 
@@ -94,14 +94,13 @@ class OperatorContext(ContextCutState):
         loop: str | None = None,
     ) -> None:
         super().__init__()
-        self.scope, self.loop = scope, loop
+        self._place_in_loops = scope, loop
         self.name = name
         self.uid = uid
         self.subtask = subtask
         self.parallelism = parallelism
         self._own_attempt = attempt
         self.services = services
-        self.job = services.job
         self.metrics = Metrics()
         self.no_key = NoKey(name)
         self.current_key: Any = self.no_key
@@ -131,6 +130,18 @@ class OperatorContext(ContextCutState):
     def set_cut_state(self, state: dict[str, Any]) -> None:
         super().set_cut_state(state)
         self.metrics.counters, self.metrics.gauges = state["counters"], state["gauges"]  # user code may keep `metrics`
+
+    @property
+    def job(self) -> str:
+        return self.services.job
+
+    @property
+    def scope(self) -> StreamScope:
+        return self._place_in_loops[0]
+
+    @property
+    def loop(self) -> str | None:
+        return self._place_in_loops[1]
 
     @property
     def checkpoint(self) -> int:

@@ -10,7 +10,6 @@ from weakref import proxy
 from tailrace.elements.batches import Batch
 from tailrace.elements.timestamps import LAST_TIME, MAX_TIME, MIN_TIME
 from tailrace.graph.graph import Node
-from tailrace.graph.loops import names_of_loops
 from tailrace.graph.operators import (
     Aggregate,
     AssignTimestamps,
@@ -390,13 +389,14 @@ def build_chain(
 ) -> Chain:
     """The operators of a vertex for one subtask; `outputs` are the edges out of it by plan edge id."""
     groups = _fusion_groups(plan, vertex, services)
-    loops = names_of_loops(plan.graph)
     operators: list[OperatorTask] = []
     index_of: dict[int, int] = {}
     for group in groups:
         nodes = [plan.graph.node(ident) for ident in group]
         ctxs = [
-            OperatorContext(n.name, n.uid, subtask, vertex.parallelism, attempt, services, n.scope, loops.get(n.scope))
+            OperatorContext(
+                n.name, n.uid, subtask, vertex.parallelism, attempt, services, n.scope, plan.loops.get(n.scope)
+            )
             for n in nodes
         ]
         index_of.update({ident: len(operators) for ident in group})
