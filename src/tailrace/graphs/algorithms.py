@@ -309,7 +309,7 @@ def aggregate_messages(vertices: Any, edges: Any, aggregate: Any, *, to_src: Any
     row = F.struct(*(F.col(f"`{column}`") for column in vertices.columns))
     one = vertices.select(F.when(each == 1, row).otherwise(twice.cast(vertices.schema)).alias("row"))
     src, dst = (one.select(one["row"].alias(name)) for name in ("src", "dst"))
-    whole = edges.select(F.struct(*edges.columns).alias("edge"))
+    whole = edges.select(F.struct(*(F.col(f"`{column}`") for column in edges.columns)).alias("edge"))
     whole = whole.join(src, F.col("edge.src") == F.col("src.id")).join(dst, F.col("edge.dst") == F.col("dst.id"))
     sent = [
         whole.select(F.col(f"{end}.id").alias("id"), message.alias("message"))
