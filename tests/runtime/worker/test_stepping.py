@@ -20,6 +20,7 @@ class BusyWorker:
 
     urgency = Urgency.USUAL
     stepping = True
+    follows = False
 
     def __init__(self) -> None:
         self.now = 0
