@@ -21,6 +21,10 @@ DELAY, JITTER = 60, 25
 """Seconds: what a watermark waits for, and how far a row may be behind the one before."""
 END = "end"
 """The key of rows that come long behind the others, so that all windows before them are over."""
+ENDS = 4
+"""Files with such a row. Spark runs no batch behind the last file, so all windows must be over before it, in both."""
+AT_ONCE = 2
+"""Files in a batch of Spark's. Each stream has as many batches."""
 SCHEMA = pa.schema([("id", pa.int64()), ("k", pa.string()), ("v", pa.int32()), ("at", pa.timestamp("us", "UTC"))])
 DDL = "id long, k string, v int, at timestamp"
 
@@ -122,14 +126,15 @@ def rows(rng: random.Random, count: int) -> list[tuple[Any, ...]]:
 
 
 def write(folder: Path, found: list[tuple[Any, ...]], files: int) -> None:
-    """The rows in so many files, with two more behind them that end all windows."""
+    """The rows in so many files, with `ENDS` more behind them that end all windows."""
     folder.mkdir(parents=True)
     size = max(1, -(-len(found) // files))
-    parts = [found[at : at + size] for at in range(0, len(found), size)]
-    parts += [[(-1 - day, END, 0, START + dt.timedelta(days=10 * (day + 1)))] for day in (0, 1)]
+    parts = [found[at * size : (at + 1) * size] for at in range(files)]
+    parts += [[(-1 - day, END, 0, START + dt.timedelta(days=10 * (day + 1)))] for day in range(ENDS)]
     for number, part in enumerate(parts):
         path = folder / f"{number:03d}.parquet"
-        columns = [pa.array(column, field.type) for column, field in zip(zip(*part, strict=True), SCHEMA, strict=True)]
+        values = list(zip(*part, strict=True)) if part else [()] * len(SCHEMA)
+        columns = [pa.array(column, field.type) for column, field in zip(values, SCHEMA, strict=True)]
         pq.write_table(pa.Table.from_arrays(columns, schema=SCHEMA), path)
         os.utime(path, (1_000_000 + number, 1_000_000 + number))  # Spark reads the oldest file first
 
@@ -137,8 +142,8 @@ def write(folder: Path, found: list[tuple[Any, ...]], files: int) -> None:
 # In Structured Streaming.
 
 
-def _spark_stream(spark: Any, folder: Path, steps: tuple[Any, ...], at_once: int) -> Any:
-    df = spark.readStream.schema(DDL).option("maxFilesPerTrigger", at_once).parquet(f"file://{folder}")
+def _spark_stream(spark: Any, folder: Path, steps: tuple[Any, ...]) -> Any:
+    df = spark.readStream.schema(DDL).option("maxFilesPerTrigger", AT_ONCE).parquet(f"file://{folder}")
     return _spark_steps(df.withWatermark("at", f"{DELAY} seconds"), steps, None)
 
 
@@ -169,10 +174,10 @@ def _spark_steps(df: Any, steps: tuple[Any, ...], other: Any) -> Any:
     return df
 
 
-def by_spark(spark: Any, folder: Path, pipeline: Pipeline, at_once: int) -> Any:
+def by_spark(spark: Any, folder: Path, pipeline: Pipeline) -> Any:
     """The DataFrame, with times in microseconds."""
-    other = _spark_stream(spark, folder / "second", pipeline.second, at_once) if _joins(pipeline) else None
-    df = _spark_steps(_spark_stream(spark, folder / "first", (), at_once), pipeline.steps, other)
+    other = _spark_stream(spark, folder / "second", pipeline.second) if _joins(pipeline) else None
+    df = _spark_steps(_spark_stream(spark, folder / "first", ()), pipeline.steps, other)
     if "k2" in df.columns:
         df = df.withColumn("k", _either("k", "k2")).drop("k2")
     if "window" in df.columns:

@@ -28,9 +28,9 @@ def two_partitions(spark: Any) -> Any:
     spark.conf.set("spark.sql.shuffle.partitions", before)
 
 
-def answers(spark: Any, folder: Path, pipeline: Any, at_once: int) -> Any:
+def answers(spark: Any, folder: Path, pipeline: Any) -> Any:
     """What Structured Streaming gives."""
-    df = by_spark(spark, folder, pipeline, at_once)
+    df = by_spark(spark, folder, pipeline)
     name = f"answers_{folder.name}".replace("-", "_")
     query = df.writeStream.format("memory").queryName(name).trigger(availableNow=True).start()
     assert query.awaitTermination(120), query.lastProgress
@@ -49,7 +49,7 @@ def test_the_table_is_that_of_structured_streaming(two_partitions: Any, tmp_path
     sink = by_us(from_files(env, tmp_path), pipeline).to_rows().sink_to(tr.sinks.Collect())
     tr.testing.run(env)
     ours = table(sink.result())
-    theirs = answers(two_partitions, tmp_path, pipeline, rng.choice((1, 2)))
+    theirs = answers(two_partitions, tmp_path, pipeline)
     assert ours == theirs, (
         pipeline,
         sorted((ours - theirs).items(), key=str)[:5],
