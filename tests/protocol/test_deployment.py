@@ -230,7 +230,7 @@ def test_every_kind_of_failure_has_its_word() -> None:
     message = {kind.value for kind in FailureKind if kind.of_worker}
     assert message == {"user", "program", "peer", "import", "state", "store", "sink", "internal"}
     found = {kind.value for kind in FailureKind if not kind.of_worker}
-    assert found == {"worker", "moved", "checkpoint", "slots", "fenced", "silent"}
+    assert found == {"worker", "moved", "resized", "checkpoint", "slots", "fenced", "silent"}
 
 
 # The order of a worker's life.

@@ -73,7 +73,7 @@ SAME = {
     "TaskCheckpoints": "cuts inflight",
     "TaskLoop": "channels place rests",
     "TimestampsTask": "reader spec",
-    "WindowTask": "keys spec table",
+    "WindowTask": "_times keys spec table",
     "Work": "_plan cuts seed",
 }
 """Constants, set once when a task is made, though a field of that name is changed somewhere."""
@@ -122,6 +122,7 @@ ANEW = {
     "TimedTask": "_round_keys dropping",
     # of a call, or of an epoch:
     "OperatorContext": "_epoch _random all_keys answers current_key current_time side stamping time_domain",
+    "OperatorTask": "encoded",  # figures
     "Outbox": "barriers_sent blocked now oldest sends",  # of output that waits, which goes once more
     "OutputChannel": "before buffer buffered flow queue",
     "ComparedValues": "_reported reasons writer",  # what is reported once more, the coordinator ignores

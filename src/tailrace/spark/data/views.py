@@ -10,7 +10,8 @@ import contextlib
 import re
 import weakref
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 from tailrace.connectors.segments.log import STREAMS, SegmentLog
 from tailrace.errors import CheckpointNotFound, ConfigError
@@ -30,14 +31,15 @@ from tailrace.storage.store import folder_name
 _WHO = "tr.spark.views"
 
 
-class TemporaryView(NamedTuple):
+@dataclass(frozen=True)
+class TemporaryView:
     """A view that is to be made."""
 
     name: str
     shows: str
     """What it shows, for people."""
     format: str
-    options: dict[str, str]
+    options: dict[str, str] = field(repr=False)
     schema: Any = None
     """The columns, a `StructType`; None for those that the format finds."""
 
