@@ -111,22 +111,22 @@ def view(name: str, shows: str) -> views.TemporaryView:
 
 
 def test_no_view_takes_the_name_of_something_else() -> None:
-    spark = Session("visits_late")
-    made = {"visits_totals": ("/a/visits", "the output of sink 'totals'")}
-    views._check_names(spark, "/a/visits", [view("visits_totals", "the output of sink 'totals'")], made)
+    spark = Session("seen_late")
+    made = {"seen_totals": ("/a/visits", "the output of sink 'totals'")}
+    views._check_names(spark, "/a/visits", [view("seen_totals", "the output of sink 'totals'")], made)
     for place, some, text in (
         ("/a/visits", [view("v_a_b", "x"), view("V_A_B", "y")], "x and y would both be V_A_B"),
-        ("/a/visits", [view("visits_late", "x")], "there is a table or view visits_late already"),
+        ("/a/visits", [view("seen_late", "x")], "there is a table or view seen_late already"),
         (
             "/a/visits",
-            [view("visits_totals", "x")],
-            "visits_totals shows the output of sink 'totals' of the job in /a/visits",
+            [view("seen_totals", "x")],
+            "seen_totals shows the output of sink 'totals' of the job in /a/visits",
         ),
     ):
         with pytest.raises(ConfigError, match=text):
             views._check_names(spark, place, some, made)
     with pytest.raises(ConfigError, match=r"of the job in /a/visits already: choose another prefix="):
-        views._check_names(spark, "/b/visits", [view("visits_totals", "the output of sink 'totals'")], made)
+        views._check_names(spark, "/b/visits", [view("seen_totals", "the output of sink 'totals'")], made)
 
 
 class Mixed(tr.KeyedProcessFunction):
@@ -143,21 +143,21 @@ def test_values_of_several_types_are_texts_and_an_empty_state_has_no_view() -> N
         numbers = env.from_source(tr.sources.Sequence(0, 100), uid="numbers")
         numbers.key_by(lambda n: n % 10).process(Mixed(), uid="mixed").sink_to(tr.sinks.Collect(), uid="out")
 
-    found = list(views._states(taken(build), "visits", {"path": "p"}, "_at_7"))
-    assert [one.name for one in found] == ["visits_mixed_last_at_7"]
+    found = list(views._states(taken(build), "seen", {"path": "p"}, "_at_7"))
+    assert [one.name for one in found] == ["seen_mixed_last_at_7"]
     assert found[0].options == {"path": "p", "uid": "mixed", "state": "last", "values": "text"}
     assert found[0].schema.simpleString() == "struct<key:bigint,value:string>"
 
 
 def test_names_are_those_that_sql_takes_without_quotes() -> None:
-    assert views._name("visits", "per user", "käse.last-seen") == "visits_per_user_k_se_last_seen"
+    assert views._name("seen", "per user", "käse.last-seen") == "seen_per_user_k_se_last_seen"
 
 
 def test_views_need_a_session_and_a_number() -> None:
     with pytest.raises(ConfigError, match="expected a SparkSession, got str"):
-        tr.spark.views("spark", "visits")
+        tr.spark.views("spark", "seen")
     with pytest.raises(ConfigError, match="checkpoint is the number of a checkpoint, not 'last'"):
-        tr.spark.views(SimpleNamespace(dataSource=None), "visits", checkpoint="last")  # type: ignore[arg-type]
+        tr.spark.views(SimpleNamespace(dataSource=None), "seen", checkpoint="last")  # type: ignore[arg-type]
 
 
 class Visits(tr.KeyedProcessFunction):
@@ -178,27 +178,27 @@ def test_a_running_job_is_seen_as_tables(spark: Any, tmp_path: Path) -> None:
     numbers = env.from_source(tr.sources.Sequence(0, 10_000_000, rate=2_000), uid="numbers")
     counted = numbers.key_by(lambda n: n % 4).process(Visits(), uid="users")
     counted.to_streaming("totals", "user long, total long", retain="always")
-    job = env.execute("visits")
+    job = env.execute("seen")
     try:
         first = job.checkpoint()
         while ("users", "count") not in StoredCheckpoint.open(first.path).sizes():
             first = job.checkpoint()  # nothing was read before the last one
-        made = tr.spark.views(spark, "visits")
-        assert sorted(made) == ["visits_checkpoints", "visits_totals", "visits_users_count", "visits_users_pages"]
-        sums = "select sum(value) from visits_users_count"
+        made = tr.spark.views(spark, "seen")
+        assert sorted(made) == ["seen_checkpoints", "seen_totals", "seen_users_count", "seen_users_pages"]
+        sums = "select sum(value) from seen_users_count"
         before = spark.sql(sums).collect()[0][0]
-        at = f"visits_users_count_at_{first.id}"
-        assert at in tr.spark.views(spark, "visits", checkpoint=first.id)
+        at = f"seen_users_count_at_{first.id}"
+        assert at in tr.spark.views(spark, "seen", checkpoint=first.id)
         then = spark.sql(f"select sum(value) from {at}").collect()[0][0]
         second = job.checkpoint()
         after = spark.sql(sums).collect()[0][0]
         assert 0 < then == before < after
         assert spark.sql(f"select sum(value) from {at}").collect()[0][0] == then
-        numbers_kept = [row.checkpoint for row in spark.table("visits_checkpoints").collect()]
+        numbers_kept = [row.checkpoint for row in spark.table("seen_checkpoints").collect()]
         assert {first.id, second.id} <= set(numbers_kept)
-        read = spark.read.format("tailrace").option("job", "visits").option("sink", "totals").load()
-        assert waited(lambda: spark.table("visits_totals").count() > 0), "a view that was empty fills"
-        assert 0 < spark.sql("select count(total) from visits_totals").collect()[0][0] <= read.count()
+        read = spark.read.format("tailrace").option("job", "seen").option("sink", "totals").load()
+        assert waited(lambda: spark.table("seen_totals").count() > 0), "a view that was empty fills"
+        assert 0 < spark.sql("select count(total) from seen_totals").collect()[0][0] <= read.count()
     finally:
         job.cancel()
         job.await_termination(60)

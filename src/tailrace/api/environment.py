@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from tailrace.api.checks import check_declared, check_job_name, check_listener, check_object
+from tailrace.api.checks import check_declared, check_job_name, check_listener, check_object, check_selector, check_span
 from tailrace.api.config import DEFAULT_RESTART, checked_settings, memory_bytes, span
 from tailrace.api.connectors import Sink, Source
 from tailrace.api.failing import FAIL, Capsules, OnError, check_on_error, checked_capsules
@@ -248,9 +248,10 @@ class Environment:
             return stream
         uid = options.get("uid")
         width: dict[str, Any] = {"parallelism": options.get("parallelism")}
-        timed = stream.assign_timestamps(
-            source.event_column, source.delay, name="watermark", uid=uid and f"{uid}-watermark", **width
-        )
+        column = check_selector(source.event_column, stream.columns, "from_streaming")
+        clock = ops.AssignTimestamps(column, check_span(source.delay, "from_streaming"), None, marks=source.marks)
+        named = {"name": "watermark", "uid": uid and f"{uid}-watermark", **width}
+        timed = stream._add(clock, "assign_timestamps", named, form=stream.form, columns=stream.columns)
         plain = timed.filter(source.is_data, name="without marks", **width)
         plain = plain.to_columns(source.fields, name="columns", **width)
         return plain if form == "columns" else plain.to_rows(name="rows", **width)

@@ -117,6 +117,8 @@ class AssignTimestamps(Operator):
     """Largest time by which a split of the source may be ahead of the slowest one before it is not read on; None: any."""
     zone: str | None = None
     """The time zone of timestamps that have none; None: UTC."""
+    marks: str | None = None
+    """Column of booleans: the watermark follows the records in which it is true; None: it follows all."""
 
     @property
     def by_the_clock(self) -> bool:

@@ -6,11 +6,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tailrace as tr
+from tailrace.graph.operators import AssignTimestamps
 from tailrace.protocol.deployment import Deploy, Start, Welcome
 from tailrace.task.contract.events import CoordinatorSaid, PeersConnected, ReportDue, Step
 from tailrace.task.contract.jobspec import JobSpec
@@ -388,6 +391,47 @@ def test_a_record_behind_the_watermark_of_its_split_is_late() -> None:
     assert [(row.start, row.count) for row in out.result()] == [(0.0, 1), (20.0, 1)]
     assert late.result() == [(0, 6)]
     assert sum(one["custom"].get("window.count.late_records", 0) for one in figures["subtasks"]) == 1
+
+
+class Marked(tr.Source):
+    """A batch of a streaming query as lanes give it: records out of order, one by one, and a mark with the latest time."""
+
+    form = "columns"
+    TIMES = (50, 60, 30, 10, 40, 20)
+
+    def splits(self, parallelism: int) -> list[int]:
+        return [0, 1]
+
+    def reader(self, split: int, position: Any = None) -> tr.Reader:
+        return MarkedReader([*self.TIMES[split::2], max(self.TIMES)])
+
+
+class MarkedReader(tr.Reader):
+    position = None
+
+    def __init__(self, times: list[int]) -> None:
+        self.times = times
+
+    def read(self, limit: int, now: float) -> pa.RecordBatch | None:
+        if not self.times:
+            return None
+        mark = len(self.times) == 1
+        return pa.RecordBatch.from_pydict({"at": [self.times.pop(0)], "mark": [mark]})
+
+
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_where_marks_move_event_time_no_record_in_front_of_one_makes_another_late(parallelism: int) -> None:
+    """Spark moves the watermark of a streaming query between batches. Records of a batch came late where a reader was given
+    it in several portions."""
+    env = tr.Environment(parallelism=parallelism)
+    stream = env.from_source(Marked(), uid="in")
+    clock = AssignTimestamps("at", 0, None, marks="mark")
+    timed = stream._add(clock, "assign_timestamps", {}, form="columns", columns=("at", "mark"))
+    records = timed.filter(~pc.field("mark")).to_rows()
+    windows = records.key_by(lambda r: 0).window(tr.Tumbling(10)).count()
+    out, late = windows.sink_to(tr.sinks.Collect()), windows.side_output("late").sink_to(tr.sinks.Collect())
+    tr.testing.simulate(env, seed=parallelism)
+    assert sorted(row.start for row in out.result()) == sorted(map(float, Marked.TIMES)) and late.result() == []
 
 
 def test_the_watermark_that_is_reported_is_that_of_the_clock_also_in_the_chain_of_a_source() -> None:

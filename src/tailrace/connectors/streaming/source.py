@@ -41,6 +41,11 @@ class StreamingBatches(Source):
         """Number of checkpoints that the job keeps: it may go on from each of them."""
 
     @property
+    def marks(self) -> str | None:
+        """The name of the column that is true in marks; None for a stream without event time."""
+        return None if self.event_time is None else MARK
+
+    @property
     def is_data(self) -> pc.Expression:
         """An expression that is true for records, and false for marks."""
         return ~pc.field(MARK)

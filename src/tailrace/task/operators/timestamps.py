@@ -155,10 +155,18 @@ class TimestampsTask(OperatorTask, TimestampsCutState):
             made = Rows(batch.values, times, batch.groups, batch.split)
         self.out(made)
         if len(times):
-            split = self._split_of(batch)
-            self.largest[split] = max(self.largest.get(split, MIN_TIME), int(times.max()))
+            split, counted = self._split_of(batch), times[self._marks(batch)]
+            if len(counted):
+                self.largest[split] = max(self.largest.get(split, MIN_TIME), int(counted.max()))
             self._note_records(split)
             self._update()
+
+    def _marks(self, batch: Batch) -> Any:
+        """The records of a batch that the watermark follows: a mask, or a slice of all."""
+        if self.spec.marks is None:
+            return slice(None)
+        assert isinstance(batch, Columns)
+        return batch.data.column(self.spec.marks).to_numpy(zero_copy_only=False)
 
     def _limit(self, batch: Batch, times: Times, limit: int) -> tuple[Batch, Times]:
         """The records and their timestamps, none of them behind `limit`."""
