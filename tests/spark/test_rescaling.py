@@ -54,7 +54,7 @@ def test_a_job_gets_more_workers_and_gives_them_back(spark: Any, tmp_path: Path)
     until(lambda: {one["subtask"] for one in job.metrics()["subtasks"]} == {0, 1})
 
     told = CliRunner().invoke(app, ["rescale", "sizes", "1"])
-    assert told.exit_code == 0 and "has 1 workers" in told.output, told.output
+    assert told.exit_code == 0 and "runs with 1 worker" in told.output, told.output
     assert len(job.slices) == 1 and job.slices[0].pid == first
     refused = CliRunner().invoke(app, ["rescale", "sizes", "none"])
     assert refused.exit_code == 2 and "expected a number" in refused.output

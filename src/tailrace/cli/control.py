@@ -146,7 +146,11 @@ def rescale_command(
     with CommandAnswer("rescale"):
         request = {"verb": "rescale", "size": _size(size)}
         made = answer_of(job, request, timeout, "has not another size", "; it may have it later")
-        echo(json.dumps(made) if as_json else f"job {job!r} has {made['workers']} workers")
+        echo(
+            json.dumps(made)
+            if as_json
+            else f"job {job!r} runs with {made['workers']} worker{'s' * (made['workers'] != 1)}"
+        )
 
 
 def _size(given: list[str]) -> int | dict[str, int]:
