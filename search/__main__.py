@@ -64,11 +64,15 @@ FIGURES = (
     "records of feedback in checkpoints",
     "records of feedback restored",
     "records of feedback spilled",
+)
+
+OF_SIZES = (
     "asked for another size",
     "moved to another size",
     "changed the size",
     "went back to the size before",
 )
+"""What runs with `--sizes` cover, and no others."""
 
 MANY = 1_000
 """Number of random dataflows after which every value of every option must have occurred."""
@@ -153,7 +157,7 @@ def main(arguments: list[str] | None = None) -> int:
     for verdict in failed:
         print(text_of(verdict) + _ending(options), file=sys.stderr)
     print(f"{covered['runs']} runs, {covered['turns']} turns, {time.monotonic() - started:.0f} s")
-    for what in FIGURES:
+    for what in (*FIGURES, *OF_SIZES):
         print(f"{covered[what]:>9}  {what}")
     return 1 if failed else 0
 
@@ -191,7 +195,7 @@ def _random(seeds: Iterable[int], options: argparse.Namespace, shape: Callable[[
 
 def covered_by(found: Hunt) -> Iterable[str]:
     """Lines on what random dataflows have covered."""
-    for what in FIGURES:
+    for what in (*FIGURES, *OF_SIZES):
         yield f"{found.covered[what]:>9}  {what}"
     for option, values in sorted(found.chosen.items()):
         yield f"{option}: " + ", ".join(f"{value} {count}" for value, count in sorted(values.items(), key=str))
