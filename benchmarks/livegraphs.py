@@ -4,13 +4,14 @@ By CPU, in one process, without a job around it: what a job adds is in *latency*
 
 from __future__ import annotations
 
-import resource
+import gc
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import psutil
 
 import tailrace as tr
 
@@ -45,15 +46,21 @@ def function_of(spec: LiveSpec) -> Any:
     }[spec.verb]()
 
 
+def resident() -> int:
+    """Bytes of this process that are in memory."""
+    gc.collect()
+    return int(psutil.Process().memory_info().rss)
+
+
 def run(spec: LiveSpec) -> dict[str, Any]:
     """CPU milliseconds of a change, and bytes of memory for each edge of the graph."""
     a, b = (ends.tolist() for ends in ends_of(spec.kind, spec.edges))
     operator = tr.testing.harness(function_of(spec), key=lambda _: None)
-    before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+    before, start = resident(), time.process_time()
     for change in zip(a, b, strict=True):
         operator.push(("+", *change))
     load = time.process_time() - start
-    bytes_per_edge = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / len(a)
+    bytes_per_edge = (resident() - before) / len(a)
     draw, took, results = np.random.default_rng(11), [], 0
     for edge in draw.integers(0, len(a), spec.probes).tolist():
         for op in "-+":
