@@ -13,7 +13,7 @@ from dataclasses import replace
 from msgspec import structs
 
 from search.watchers.checker import WatchedFiles
-from tailrace.api.identity import dataflow_of
+from tailrace.api.restore.identity import dataflow_of
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.errors import CheckpointNotFound, IncompatibleState, JobAlreadyFinished
 from tailrace.state.ending import Dataflow

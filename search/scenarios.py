@@ -22,7 +22,7 @@ from search.watchers.knowledge import Knowledge
 from search.watchers.loops import LoopFiles, LoopWatch
 from search.watchers.restorable import Restorable
 from search.watchers.shadows import Shadows
-from tailrace.api.identity import dataflow_of
+from tailrace.api.restore.identity import dataflow_of
 from tailrace.coordinator.durability.checkpoints import CheckpointSettings
 from tailrace.coordinator.job.failures import HALF_PUBLISHED, Cause
 from tailrace.coordinator.job.lifecycle import JobStatus

@@ -19,7 +19,7 @@ from unittest import mock
 
 from search.ends import FINISHED, NOTHING, found_by, leaves, mistake, mistaken, newest_committed
 from search.watchers.checker import BOOKS, Book, Ledger, WatchedFiles
-from tailrace.api.identity import dataflow_of
+from tailrace.api.restore.identity import dataflow_of
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.errors import IncompatibleState, TailraceError
 from tailrace.state.paths import ended_mark, manifest_place, published_mark

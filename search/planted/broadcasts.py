@@ -5,7 +5,7 @@ from __future__ import annotations
 from unittest import mock
 
 from search.planted.patches import Bug, Patches, method
-from tailrace.api import connected
+from tailrace.api.verbs import two_streams
 from tailrace.state.operator_state import OperatorStates
 
 
@@ -28,7 +28,7 @@ def _own_part_only() -> Patches:
 
 def _any_order() -> Patches:
     """Bug: broadcast records come from several subtasks at once."""
-    return [mock.patch.object(connected, "in_one_order", lambda stream, *_: stream)]
+    return [mock.patch.object(two_streams, "in_one_order", lambda stream, *_: stream)]
 
 
 BROADCAST_BUGS = (

@@ -7,7 +7,7 @@ from typing import Any
 from unittest import mock
 
 from search.planted.patches import CHANGES, Bug, Patches, method
-from tailrace.api import compat
+from tailrace.api.restore import compatibility
 from tailrace.elements import valueclasses, valuepickling
 from tailrace.elements.valueclasses import Renewal
 from tailrace.graph.operators import Head
@@ -54,12 +54,12 @@ def _another_name() -> Patches:
 
 def _any_kind() -> Patches:
     """Bug: an operator goes on with the state of another kind of operator."""
-    return _everywhere("continues", lambda record, node: True, compat, restore, fitting)
+    return _everywhere("continues", lambda record, node: True, compatibility, restore, fitting)
 
 
 def _any_type() -> Patches:
     """Bug: state that is declared as another type is read as that."""
-    return _everywhere("takes", lambda old, encoding, classes, new: True, compat, restoring, operator_state)
+    return _everywhere("takes", lambda old, encoding, classes, new: True, compatibility, restoring, operator_state)
 
 
 def _by_number() -> Patches:
@@ -69,7 +69,7 @@ def _by_number() -> Patches:
         back = isinstance(node.operator, Head) and port != 0
         return port if back or any(edge.port == port for edge in node.inputs) else None
 
-    return _everywhere("goes_to", goes_to, compat, returning)
+    return _everywhere("goes_to", goes_to, compatibility, returning)
 
 
 def _no_timers() -> Patches:
@@ -78,7 +78,7 @@ def _no_timers() -> Patches:
     def nothing(*args: Any) -> Iterator[str]:
         return iter(())
 
-    return [mock.patch.object(compat, "_of_timers", nothing)]
+    return [mock.patch.object(compatibility, "_of_timers", nothing)]
 
 
 def _unknown_records() -> Patches:

@@ -155,7 +155,7 @@ def _lost_with_its_sink() -> Patches:
 
         return passing
 
-    nothing: Any = mock.patch("tailrace.api.compat.unpublishable", lambda prepared, nodes: {})
+    nothing: Any = mock.patch("tailrace.api.restore.compatibility.unpublishable", lambda prepared, nodes: {})
     return [nothing, method(Publisher, "_begin", make)]
 
 

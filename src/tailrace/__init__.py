@@ -8,6 +8,7 @@ from typing import Any
 from tailrace import versions  # first: it refuses what the rest could not run on
 from tailrace.api.aggregates import Count, Max, Mean, Min, Sum
 from tailrace.api.calls.lookups import Cache
+from tailrace.api.checks.hints import PUBLIC, missing, with_hints
 from tailrace.api.config import (
     Checkpoint,
     CheckpointConfig,
@@ -49,10 +50,9 @@ from tailrace.api.functions import (
     ReduceFunction,
     WindowFunction,
 )
-from tailrace.api.hints import PUBLIC, missing, with_hints
-from tailrace.api.looping import Combine, RoundFigures, Rounds
-from tailrace.api.restorecheck import RestoreCheck
-from tailrace.api.savepoints import SavepointWriter
+from tailrace.api.loops.options import Combine, RoundFigures, Rounds
+from tailrace.api.restore.dry_run import RestoreCheck
+from tailrace.api.restore.savepoints import SavepointWriter
 from tailrace.api.spill import Spill
 from tailrace.api.streams import (
     CoLoopFunction,
@@ -62,8 +62,8 @@ from tailrace.api.streams import (
     LoopFunction,
     WindowedStream,
 )
-from tailrace.api.windowfunctions import WindowBounds
-from tailrace.api.windows import CountWindow, Every, Global, Session, Sliding, Tumbling
+from tailrace.api.windows.functions import WindowBounds
+from tailrace.api.windows.windows import CountWindow, Every, Global, Session, Sliding, Tumbling
 from tailrace.connectors import KafkaAvro, KafkaProtobuf, KafkaRecord, Roll, TransactionalSink, lookups, sinks, sources
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.view.slices import Failover, SliceStandby, SliceStatus

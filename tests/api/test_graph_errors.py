@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import tailrace as tr
-from tailrace.api.hints import VERBS as INSTEAD
+from tailrace.api.checks.hints import VERBS as INSTEAD
 from tailrace.elements.durations import WANTED as DURATION
 
 

@@ -15,7 +15,7 @@ from search.campaigns.replacements import replacing
 from search.programs.golden import PROGRAMS, Program
 from search.programs.rounds import LITTLE, _body
 from search.scenarios import run_scenario, scenario
-from tailrace.api.looping import merge_parts
+from tailrace.api.loops.options import merge_parts
 
 
 class Least(tr.AggregateFunction):

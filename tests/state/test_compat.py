@@ -23,8 +23,8 @@ from tailrace import (
     sinks,
     sources,
 )
-from tailrace.api.compat import check, declared_tables, goes_to, misfits, stateful
-from tailrace.api.kinds import key_columns, kind_of, shape_of
+from tailrace.api.restore.compatibility import check, declared_tables, goes_to, misfits, stateful
+from tailrace.api.restore.kinds import key_columns, kind_of, shape_of
 from tailrace.elements.valueclasses import ClassShape
 from tailrace.errors import IncompatibleState
 from tailrace.graph.graph import Node

@@ -8,14 +8,21 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
-from tailrace.api.checks import check_declared, check_job_name, check_listener, check_object, check_selector, check_span
+from tailrace.api.checks.arguments import (
+    check_declared,
+    check_job_name,
+    check_listener,
+    check_object,
+    check_selector,
+    check_span,
+)
+from tailrace.api.checks.hints import ENVIRONMENT, missing
 from tailrace.api.config import DEFAULT_RESTART, checked_settings, memory_bytes, span
 from tailrace.api.connectors import Sink, Source
 from tailrace.api.failing import FAIL, Capsules, OnError, check_on_error, checked_capsules
-from tailrace.api.hints import ENVIRONMENT, missing
 from tailrace.api.launch import Display, JobHandle, launcher, table_source
 from tailrace.api.nodes import Upstream, add_node
-from tailrace.api.restorecheck import RestoreCheck
+from tailrace.api.restore.dry_run import RestoreCheck
 from tailrace.api.streams import DataStream
 from tailrace.elements.batches import Form
 from tailrace.elements.durations import Duration, span_seconds

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from tailrace.api.checks import check_name
+from tailrace.api.checks.arguments import check_name
+from tailrace.api.checks.tags import tags_of
 from tailrace.api.config import CheckpointConfig, NoRestart, Restart, memory_bytes
-from tailrace.api.tags import tags_of
 from tailrace.elements.batches import Form
 from tailrace.elements.durations import Duration, span_seconds
 from tailrace.elements.keys import UnsupportedKey, canonical_bytes

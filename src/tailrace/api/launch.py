@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from tailrace.api.config import Checkpoint, CheckpointConfig, Restart, Savepoint, StandbyConfig
 from tailrace.api.failing import Capsules
-from tailrace.api.restorecheck import RestoreCheck
+from tailrace.api.restore.dry_run import RestoreCheck
 from tailrace.elements.durations import Duration
 from tailrace.errors import JobFailed
 from tailrace.graph.picture import JobGraph

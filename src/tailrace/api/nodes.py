@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-from tailrace.api.checks import check_attributes, check_name
+from tailrace.api.checks.arguments import check_attributes, check_name
+from tailrace.api.checks.hints import did_you_mean, own_options
 from tailrace.api.connectors import Sink
 from tailrace.api.failing import OnError, policy_of
-from tailrace.api.hints import did_you_mean, own_options
 from tailrace.elements.batches import Form
 from tailrace.errors import GraphError, ScopeError, TypeMismatch
 from tailrace.graph import operators as ops

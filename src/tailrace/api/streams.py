@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import pyarrow.compute as pc
 
-from tailrace.api import joins, verbs
+from tailrace.api import joins
 from tailrace.api.aggregates import BuiltinAggregate, Count, Sum, is_builtin
-from tailrace.api.checks import (
+from tailrace.api.checks.arguments import (
     check_at_end,
     check_callable,
     check_counted,
@@ -31,8 +31,10 @@ from tailrace.api.checks import (
     named_aggregates,
     title_of,
 )
-from tailrace.api.columnwise import check_alike, condition, is_spark_column, selection
-from tailrace.api.connected import broadcast_process, co_process
+from tailrace.api.checks.event_time import check_in_order, check_lifetimes
+from tailrace.api.checks.hints import CONNECTED, VERBS, WINDOWED, instead_of, missing
+from tailrace.api.checks.side_outputs import side_of
+from tailrace.api.checks.source_time import check_behind_source, check_clock_options
 from tailrace.api.connectors import Sink
 from tailrace.api.failing import FAIL, HasKey, OnError, Retry, aside_of, check_on_error
 from tailrace.api.functions import (
@@ -49,17 +51,16 @@ from tailrace.api.functions import (
     WindowFunction,
     takes_context,
 )
-from tailrace.api.hints import CONNECTED, VERBS, WINDOWED, instead_of, missing
 from tailrace.api.launch import launcher
-from tailrace.api.looping import Combine, LoopCall, Rounds
-from tailrace.api.loops import LoopStream, stream_inside, write_loop
+from tailrace.api.loops.loops import LoopStream, stream_inside, write_loop
+from tailrace.api.loops.options import Combine, LoopCall, Rounds
 from tailrace.api.nodes import Dataflow, Upstream, add_node, check_together
-from tailrace.api.ordered import check_in_order, check_lifetimes
-from tailrace.api.sides import side_of
-from tailrace.api.sourcetime import check_behind_source, check_clock_options
 from tailrace.api.spill import Spill
-from tailrace.api.windowfunctions import CountedWindows, Gather, check_window_function, window_call
-from tailrace.api.windows import CountSpec, SessionSpec, check_bounds, check_triggers
+from tailrace.api.verbs import everyday
+from tailrace.api.verbs.columns import check_alike, condition, is_spark_column, selection
+from tailrace.api.verbs.two_streams import broadcast_process, co_process
+from tailrace.api.windows.functions import CountedWindows, Gather, check_window_function, window_call
+from tailrace.api.windows.windows import CountSpec, SessionSpec, check_bounds, check_triggers
 from tailrace.elements.batches import Form
 from tailrace.errors import GraphError, TypeMismatch, written_here
 from tailrace.graph import operators as ops
@@ -175,7 +176,7 @@ class DataStream(LoopStream):
         of Spark's SQL without groups, joins and windows, for each record on its own. Its results are Spark's. Raises
         `GraphError` for what is not translated, with its place in the text, `TypeMismatch` for a stream whose types are not
         declared, and `ConfigError` without the package sqlglot."""
-        return verbs.sql(self, query, options)  # type: ignore[no-any-return]
+        return everyday.sql(self, query, options)  # type: ignore[no-any-return]
 
     def map_batches(
         self,
@@ -223,20 +224,20 @@ class DataStream(LoopStream):
         one key. A list is also emitted when its first record has waited for `timeout` (seconds, a `timedelta` or a text)
         of the clock, and at the end of the input. Lists have no right timestamps: windows belong in front. Raises
         `TypeMismatch` for a stream in columns, and `GraphError` for wrong arguments and in a loop."""
-        return verbs.batches(self, n, timeout, options)  # type: ignore[no-any-return]
+        return everyday.batches(self, n, timeout, options)  # type: ignore[no-any-return]
 
     def sample(self, fraction: float, *, by: Selector | None = None, seed: int = 0, **options: Any) -> DataStream:
         """The stream of about this share of the records, chosen at random. With `by`, a function or a column, it has all
         records with the chosen values of `by`: a hash with `seed` chooses them, so they are the same in every run and every
         stream. Raises `GraphError` for wrong arguments."""
-        return verbs.sample(self, fraction, by, seed, options)  # type: ignore[no-any-return]
+        return everyday.sample(self, fraction, by, seed, options)  # type: ignore[no-any-return]
 
     def split(self, f: Any, into: Sequence[str] | None = None, **options: Any) -> tuple[DataStream, ...]:
         """Two streams: of the records for which `f` is true, and of all others. With `into`, names, a stream for each name
         in that order: `f` gives the name of the stream of a record, and another name fails. In columns `f` is a column or an
         expression, and there are two streams. Raises `GraphError` for wrong arguments, and `TypeMismatch` for a function on
         a stream in columns."""
-        return verbs.split(self, f, into, options)
+        return everyday.split(self, f, into, options)
 
     def lookup(
         self,
@@ -245,7 +246,7 @@ class DataStream(LoopStream):
         *,
         how: Literal["left", "inner"] = "left",
         refresh: Span | None = None,
-        cache: verbs.Cache | None = None,
+        cache: everyday.Cache | None = None,
         capacity: int = 100,
         timeout: Span | None = 10.0,
         ordered: bool | Literal["key"] = True,
@@ -265,19 +266,19 @@ class DataStream(LoopStream):
         not there. With a `cache` (`tr.Cache`) answers are used for later records of the key. The options of calls
         are those of `map_async`. Raises `GraphError` for wrong arguments, and for a key that is there twice."""
         calls = capacity, timeout, ordered, retry, None
-        return verbs.lookup(self, table, on, how, refresh, cache, calls, options)  # type: ignore[no-any-return]
+        return everyday.lookup(self, table, on, how, refresh, cache, calls, options)  # type: ignore[no-any-return]
 
     def explode(self, column: str, *, outer: bool = False, **options: Any) -> DataStream:
         """The stream in columns of a record for each item of the list in `column`, in its place. A record without items
         goes, or with `outer` stays with null. Raises `TypeMismatch` for a stream in rows, and `GraphError` for a column
         that is none or has no lists."""
-        return verbs.explode(self, column, outer, options)  # type: ignore[no-any-return]
+        return everyday.explode(self, column, outer, options)  # type: ignore[no-any-return]
 
     def peek(self, fn: Callable[[Any], Any] | None = None, n: int = 20, **options: Any) -> DataStream:
         """The stream as it is. Its first `n` records of each subtask, or what `fn` returns of them, are printed where the
         program runs that has started the job. An `fn` that returns None prints itself. After a restart of the job the first
         records since then are printed. Raises `GraphError` for wrong arguments."""
-        return verbs.peek(self, fn, n, options)  # type: ignore[no-any-return]
+        return everyday.peek(self, fn, n, options)  # type: ignore[no-any-return]
 
     def map_async(
         self,
@@ -301,7 +302,7 @@ class DataStream(LoopStream):
 
         Raises `GraphError` for wrong arguments, and in a loop."""
         calls = capacity, timeout, ordered, retry, batch
-        return verbs.map_async(self, f, calls, options)  # type: ignore[no-any-return]
+        return everyday.map_async(self, f, calls, options)  # type: ignore[no-any-return]
 
     # Time.
 
@@ -542,7 +543,7 @@ class DataStream(LoopStream):
         """Prints the first `n` records as a table: runs the job and waits for its end. Raises `GraphError` for an unbounded
         stream, and `JobFailed` with the cause if the job fails."""
         self.env._check_bounded(self._upstreams, "show")
-        verbs.show(self, n)
+        everyday.show(self, n)
 
     def to_dataframe(self, schema: Any = None) -> Any:
         """A Spark DataFrame of the records of this stream: runs the job and waits for its end. `schema` is DDL text, a
@@ -677,7 +678,7 @@ class KeyedStream(DataStream):
         the end of the input. Its timestamp is then the end of the span. State is the key with one record, and a stream in
         columns is converted to rows with names. Raises `GraphError` for wrong arguments, and in a loop for all but
         `drop_duplicates()`."""
-        return verbs.drop_duplicates(self, within, keep, options)  # type: ignore[no-any-return]
+        return everyday.drop_duplicates(self, within, keep, options)  # type: ignore[no-any-return]
 
     def top(self, n: int, *, by: Selector, ascending: bool = False, **options: Any) -> DataStream:
         """The stream of changes of the `n` best records of each key so far, as rows (key, op, rank, value): with `op` "-"
@@ -685,25 +686,25 @@ class KeyedStream(DataStream):
         all from there move down. The best has rank 1. `by` is a function or a column whose largest value is the best; with
         `ascending` the smallest. Of equal records the one that came first is before the others. A record for which `by`
         gives None or NaN fails. Raises `GraphError` for wrong arguments."""
-        return verbs.top(self, n, by, ascending, options)  # type: ignore[no-any-return]
+        return everyday.top(self, n, by, ascending, options)  # type: ignore[no-any-return]
 
     def lag(self, n: int = 1, *, of: Selector | None = None, in_order: bool = False, **options: Any) -> DataStream:
         """The stream of pairs of each record and the record of its key `n` places before it, None where there is none; with
         `of`, a function or a column, that value of the earlier record. Places are in the order in which records came, or
         with `in_order` in the order of their times. Raises `GraphError` for wrong arguments, and what
         `process(fn, in_order=True)` raises."""
-        return verbs.lag(self, n, of, in_order, options)  # type: ignore[no-any-return]
+        return everyday.lag(self, n, of, in_order, options)  # type: ignore[no-any-return]
 
     def rate_limit(self, n: int, per: Span = 1.0, **options: Any) -> DataStream:
         """The stream of at most `n` records of each key in each span of `per` (seconds, a `timedelta` or a text) of the
         clock, which begins with a record. Others go to the side output "over". Raises `GraphError` for wrong arguments."""
-        return verbs.rate_limit(self, n, per, options)  # type: ignore[no-any-return]
+        return everyday.rate_limit(self, n, per, options)  # type: ignore[no-any-return]
 
     def describe(self, *of: Selector, **options: Any) -> DataStream:
         """The stream of (key, count, mean, min, max) of a value, a function or a column, or of several columns with their
         names in front; one for each record, in columns one per distinct key and batch. Raises `GraphError` for anything
         else, and for an unknown column."""
-        statistics = verbs.statistics(of, title_of("describe", options))
+        statistics = everyday.statistics(of, title_of("describe", options))
         return self._aggregate(tuple(statistics.items()), "describe", options)
 
     def count(self, **options: Any) -> DataStream:
@@ -1030,17 +1031,17 @@ class WindowedStream:
         """The stream of the `n` best records of each window, as rows (key, start, end, rank, value): a row for each record
         `value`, the best first, with rank 1. `by` and `ascending` are those of `KeyedStream.top`. Raises `GraphError` for
         wrong arguments."""
-        return verbs.ranks(self, n, by, ascending, "window.top", options)  # type: ignore[no-any-return]
+        return everyday.ranks(self, n, by, ascending, "window.top", options)  # type: ignore[no-any-return]
 
     def rank(self, *, by: Selector, ascending: bool = False, **options: Any) -> DataStream:
         """The stream of all records of each window, as rows (key, start, end, rank, value). Equal records have one rank: one
         more than the number of records before them. See `top`."""
-        return verbs.ranks(self, None, by, ascending, "window.rank", options)  # type: ignore[no-any-return]
+        return everyday.ranks(self, None, by, ascending, "window.rank", options)  # type: ignore[no-any-return]
 
     def describe(self, *of: Selector, **options: Any) -> DataStream:
         """The stream of (key, start, end, count, mean, min, max), one for each key and window; see
         `KeyedStream.describe`."""
-        statistics = verbs.statistics(of, title_of("window.describe", options))
+        statistics = everyday.statistics(of, title_of("window.describe", options))
         return self._add(tuple(statistics.items()), None, "window.describe", options)
 
     def _call(

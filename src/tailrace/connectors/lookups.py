@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tailrace.api.hints import missing
+from tailrace.api.checks.hints import missing
 from tailrace.connectors import lazily
 
 

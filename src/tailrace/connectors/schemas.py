@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tailrace.api.checks import check_declared
+from tailrace.api.checks.arguments import check_declared
 
 
 def declared_schema(schema: Any, who: str) -> pa.Schema:

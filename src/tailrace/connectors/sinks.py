@@ -12,8 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from tailrace.api.checks.hints import SINKS, missing
 from tailrace.api.connectors import NO_RECORD, Sink, SinkContext, SinkWriter
-from tailrace.api.hints import SINKS, missing
 from tailrace.connectors import folders, hidden, lazily
 from tailrace.connectors.files.holding import held_writer
 from tailrace.connectors.files.partitioned import PartitionedWriter, check_keys

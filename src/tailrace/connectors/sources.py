@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from tailrace.api.checks.hints import SOURCES, missing
 from tailrace.api.connectors import NOTHING_YET, Enumerator, Reader, Source
-from tailrace.api.hints import SOURCES, missing
 from tailrace.connectors import lazily
 from tailrace.connectors.files.csvfiles import Csv as Csv
 from tailrace.connectors.files.jsonfiles import Json as Json

@@ -88,7 +88,7 @@ def _declared_by(node_of: NodeOf, edge: Edge, others: Others) -> pa.Schema | Non
     elif isinstance(node.operator, PASSING):
         return declared_before(node_of, node.inputs, others)
     elif isinstance(node.operator, Head) and node.form == "columns":
-        # Feedback is converted to this schema (`api.loops`).
+        # Feedback is converted to this schema (`api.loops.loops`).
         return declared_before(node_of, [one for one in node.inputs if one.port == 0], others)
     else:
         schema = others(node, declared_before(node_of, node.inputs, others))

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import msgspec
 
-from tailrace.api.checks import check_listener
+from tailrace.api.checks.arguments import check_listener
+from tailrace.api.checks.hints import JOB, missing
 from tailrace.api.config import Checkpoint, Savepoint
-from tailrace.api.hints import JOB, missing
 from tailrace.api.launch import JobHandle
 from tailrace.coordinator.durability.stopping import Aim
 from tailrace.coordinator.job.lifecycle import JobStatus

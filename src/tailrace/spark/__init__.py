@@ -55,7 +55,7 @@ def views(
 def add_listener(listener: Any) -> None:
     """Adds a `StreamingQueryListener` of PySpark to all jobs that this process starts behind this call: it gets the events
     of their start, progress and end, as those of streaming queries. Raises `ConfigError` for an object that is none."""
-    from tailrace.api.checks import check_listener
+    from tailrace.api.checks.arguments import check_listener
     from tailrace.spark.start.listeners import EVERYWHERE
 
     EVERYWHERE.append(check_listener(listener, "tr.spark.add_listener"))

@@ -26,7 +26,7 @@ class OperatorIdentity(msgspec.Struct, frozen=True, omit_defaults=True):
     """The uid that the user gave. Empty if it is derived from the shape of the graph: a derived uid does not identify the
     operator."""
     kind: str
-    """The kind of the operator, as in manifests (`api.kinds`)."""
+    """The kind of the operator, as in manifests (`api.restore.kinds`)."""
     details: list[str]
     """For a source or a sink: its class and the place that it writes to. For another operator: the description of its
     state."""

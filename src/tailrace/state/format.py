@@ -185,7 +185,7 @@ class OperatorPart(msgspec.Struct, omit_defaults=True):
     chains: dict[int, list[int]] = {}
     """Key group -> the files that hold it, as positions in `Index.files`, oldest first. Groups without state are absent."""
     kind: str = ""
-    """The kind of the operator (`api.kinds`); empty for state that a user has made for an operator of any kind."""
+    """The kind of the operator (`api.restore.kinds`); empty for state that a user has made for an operator of any kind."""
     feedback: list[BlockRef] = []
     """Records in flight to the head of a loop, in an unreleased format only. `read_index` refuses them."""
 

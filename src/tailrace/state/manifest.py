@@ -49,7 +49,7 @@ class OperatorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     stateful: bool = False
     """True if there is anything to restore: keyed state, or state of its own."""
     kind: str = ""
-    """The kind of the operator (`api.kinds`); empty for state that a user has made for an operator of any kind."""
+    """The kind of the operator (`api.restore.kinds`); empty for state that a user has made for an operator of any kind."""
     shape: list[str] = []
     """The parts of its description that its state depends on: the aggregates, the windows, the source."""
     own: list[TableInfo] = []

@@ -1,7 +1,8 @@
 """A dry run: a check which parts of a checkpoint would fit a dataflow, and which would not. Starts nothing.
 
-It makes the checks that a start makes before anything runs (`api.compat`). In addition it restores, as a trial, some
-entries of every state, and the state of operators that is not keyed: workers would refuse these only once they run.
+It makes the checks that a start makes before anything runs (`api.restore.compatibility`). In addition it restores, as a
+trial, some entries of every state, and the state of operators that is not keyed: workers would refuse these only once they
+run.
 """
 
 from __future__ import annotations
@@ -13,9 +14,16 @@ from typing import Any
 
 import msgspec
 
-from tailrace.api.compat import continues, declared_tables, may_be_dropped, misfits_of, stateful, unreadable
 from tailrace.api.functions import DECLARE_STATE
-from tailrace.api.restorecheck import RestoreCheck
+from tailrace.api.restore.compatibility import (
+    continues,
+    declared_tables,
+    may_be_dropped,
+    misfits_of,
+    stateful,
+    unreadable,
+)
+from tailrace.api.restore.dry_run import RestoreCheck
 from tailrace.elements.valuepickling import load_described
 from tailrace.errors import CheckpointCorrupt, ConfigError, IncompatibleState, error_text
 from tailrace.graph.graph import Node

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from tailrace.api.compat import check_manifest
-from tailrace.api.identity import dataflow_of
+from tailrace.api.restore.compatibility import check_manifest
+from tailrace.api.restore.identity import dataflow_of
 from tailrace.coordinator.actions import (
     Action,
     CheckpointEnded,

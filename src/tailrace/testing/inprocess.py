@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tailrace.api.checks import check_job_name
+from tailrace.api.checks.arguments import check_job_name
 from tailrace.api.environment import Environment, check_connectors
 from tailrace.api.failing import capsules_of_job
 from tailrace.connectors.filesinks import remove_unfinished

@@ -6,7 +6,7 @@ import functools
 import inspect
 from typing import Any
 
-from tailrace.api.checks import check_span, title_of
+from tailrace.api.checks.arguments import check_span, title_of
 from tailrace.api.failing import Aside, Retry
 from tailrace.api.functions import AsyncFunction, Function, Span
 from tailrace.api.nodes import described_scope

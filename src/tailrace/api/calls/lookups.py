@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tailrace.api.calls.asynchronous import AnyStream, Calls, async_map, policy_given
-from tailrace.api.checks import check_selector, title_of
+from tailrace.api.checks.arguments import check_selector, title_of
 from tailrace.elements.durations import Duration, span_seconds
 from tailrace.errors import ConfigError, GraphError
 from tailrace.graph.operators import LookedUp

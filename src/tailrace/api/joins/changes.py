@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, get_args
 
-from tailrace.api.checks import title_of
+from tailrace.api.checks.arguments import title_of
+from tailrace.api.checks.event_time import check_lifetimes
 from tailrace.api.functions import Context, CoProcessFunction
 from tailrace.api.joins.writing import check_how, check_select, check_sides, part_options
-from tailrace.api.kinds import Shaped
 from tailrace.api.nodes import add_node
-from tailrace.api.ordered import check_lifetimes
+from tailrace.api.restore.kinds import Shaped
 from tailrace.errors import ConfigError, GraphError, short_repr
 from tailrace.graph import operators as ops
 from tailrace.graph.operators import How

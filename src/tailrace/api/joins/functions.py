@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tailrace.api.functions import AggregateFunction, Context, CoProcessFunction
-from tailrace.api.windowfunctions import Field
+from tailrace.api.windows.functions import Field
 from tailrace.graph.operators import How, Selector
 from tailrace.state.handles import ListState, ValueState
 

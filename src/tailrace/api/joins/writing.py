@@ -7,12 +7,12 @@ from typing import Any, cast, get_args
 
 import pyarrow as pa
 
-from tailrace.api.checks import check_callable, check_span, title_of
+from tailrace.api.checks.arguments import check_callable, check_span, title_of
+from tailrace.api.checks.untimed_inputs import has_event_time
 from tailrace.api.failing import FAIL
 from tailrace.api.joins.functions import GapOf, GatherSides, SelectCall, Tagging, VersionJoin, WindowPairs
 from tailrace.api.nodes import add_node, check_together, described_scope
-from tailrace.api.released import has_event_time
-from tailrace.api.windows import LARGEST, SessionSpec
+from tailrace.api.windows.windows import LARGEST, SessionSpec
 from tailrace.elements.columns.joined import joined_columns, key_column
 from tailrace.elements.durations import span_micros
 from tailrace.elements.timestamps import micros, seconds

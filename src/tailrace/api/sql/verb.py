@@ -6,11 +6,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from tailrace.api.checks import check_names, title_of
-from tailrace.api.columnwise import types_of
+from tailrace.api.checks.arguments import check_names, title_of
 from tailrace.api.sql.reader import SelectItem, SqlQuery, read
 from tailrace.api.sql.translation import Translation, check_condition, result
 from tailrace.api.sql.tree import NotTranslated, Tree
+from tailrace.api.verbs.columns import types_of
 from tailrace.errors import GraphError, TypeMismatch
 from tailrace.graph import operators as ops
 

@@ -199,7 +199,7 @@ def _group(group: Any, start: Any, who: str) -> str | None:
 
 def _schema(schema: Any, form: Any, format: Any, who: str) -> pa.Schema | None:
     """The schema of the values in columns; None for rows."""
-    from tailrace.api.checks import check_declared
+    from tailrace.api.checks.arguments import check_declared
     from tailrace.api.launch import launcher
 
     if schema is None and form != "columns":

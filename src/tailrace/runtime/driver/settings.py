@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from tailrace.api.compat import check_manifest
 from tailrace.api.config import CheckpointConfig, ExponentialDelay, FailureRate, FixedDelay, Restart
+from tailrace.api.restore.compatibility import check_manifest
 from tailrace.coordinator.durability.checkpoints import CheckpointSettings
 from tailrace.coordinator.job.restarts import Exponential, Fixed, Never, Rate, Strategy
 from tailrace.coordinator.job.timeouts import Limits

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tailrace.api.checks import check_declared
+from tailrace.api.checks.arguments import check_declared
 from tailrace.api.connectors import SinkContext, SinkWriter
 from tailrace.connectors.hidden import SinkFolder
 from tailrace.connectors.parquetwriter import ParquetWriter

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tailrace import errors
-from tailrace.api.savepoints import NewState, SavepointWriter
+from tailrace.api.restore.savepoints import NewState, SavepointWriter
 from tailrace.errors import ConfigError, TailraceError
 from tailrace.spark.cluster.application import application
 from tailrace.spark.data.schemas import arrow_schema

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from tailrace.api.checks import check_declared
+from tailrace.api.checks.arguments import check_declared
 from tailrace.api.connectors import SinkContext, SinkWriter
 from tailrace.connectors.filesinks import FileSink
 from tailrace.connectors.hidden import SinkFolder

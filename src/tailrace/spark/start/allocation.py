@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from tailrace.api.identity import dataflow_of
 from tailrace.api.launch import Settings
+from tailrace.api.restore.identity import dataflow_of
 from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.succession.machine import LoggedCoordinator
 from tailrace.errors import ConfigError, level_of_user

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from tailrace.api.config import CheckpointConfig, StandbyConfig
 from tailrace.api.launch import Settings
-from tailrace.api.savepoints import SavepointWriter
+from tailrace.api.restore.savepoints import SavepointWriter
 from tailrace.connectors.sinks import Collect
 from tailrace.connectors.sources import Collection
 from tailrace.errors import JobAlreadyFinished

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Iterable
 from typing import Any
 
-from tailrace.api.checks import check_listener
+from tailrace.api.checks.arguments import check_listener
 from tailrace.elements.timestamps import isoformat
 from tailrace.errors import error_text
 from tailrace.log import fields, log

@@ -9,11 +9,11 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from tailrace.api.compat import check_manifest, unpublishable
-from tailrace.api.hints import did_you_mean
-from tailrace.api.identity import dataflow_of
+from tailrace.api.checks.hints import did_you_mean
 from tailrace.api.launch import Settings
-from tailrace.api.restorecheck import RestoreCheck
+from tailrace.api.restore.compatibility import check_manifest, unpublishable
+from tailrace.api.restore.dry_run import RestoreCheck
+from tailrace.api.restore.identity import dataflow_of
 from tailrace.elements.timestamps import age_of
 from tailrace.errors import CheckpointNotFound, ConfigError, level_of_user
 from tailrace.graph.plan import Plan

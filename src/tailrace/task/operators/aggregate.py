@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.api.aggregates import Mean, Sum, is_builtin
-from tailrace.api.compat import other_shape
 from tailrace.api.functions import Function, as_callable
-from tailrace.api.kinds import shape_of
+from tailrace.api.restore.compatibility import other_shape
+from tailrace.api.restore.kinds import shape_of
 from tailrace.elements.batches import Batch, Columns, Rows
 from tailrace.elements.callables import PLAIN, check_kept
 from tailrace.elements.columns.exact import EXACT

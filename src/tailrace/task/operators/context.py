@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal
 
+from tailrace.api.checks.hints import CONTEXT, missing
 from tailrace.api.functions import Context
-from tailrace.api.hints import CONTEXT, missing
 from tailrace.elements.plainkeys import plain_key
 from tailrace.elements.timestamps import LAST_TIME, MIN_TIME, NO_TIME, ceil_micros, floor_micros, seconds
 from tailrace.errors import StateAccessError

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace.api.columnwise import no_condition
+from tailrace.api.verbs.columns import no_condition
 from tailrace.elements.batches import Batch, Columns
 from tailrace.elements.columns.expressions import Formula, first_failing
 from tailrace.elements.columns.schemas import OneSchema

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tailrace.api.functions import DECLARE_STATE, ProcessFunction
-from tailrace.api.kinds import ends_rounds, takes_timers
+from tailrace.api.restore.kinds import ends_rounds, takes_timers
 from tailrace.elements.batches import Batch, Rows
 from tailrace.elements.callables import followed_by, not_one_value, one_for_several, run_to_its_end
 from tailrace.elements.timestamps import NO_TIME

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tailrace.api.compat import goes_to, may_be_dropped
+from tailrace.api.restore.compatibility import goes_to, may_be_dropped
 from tailrace.elements.frames import ChannelId, ChannelName, Element, Frame, decode
 from tailrace.elements.keygroups import group_range
 from tailrace.elements.markers import IdleChannel, Marker, Watermark

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from tailrace.api.kinds import STATELESS, key_columns, kind_of, shape_of
+from tailrace.api.restore.kinds import STATELESS, key_columns, kind_of, shape_of
 from tailrace.elements.timestamps import LAST_TIME, MIN_TIME
 from tailrace.protocol.snapshot import OperatorAck, SubtaskAck
 from tailrace.state.backend import Block

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tailrace.api.compat import may_be_dropped, publishes
+from tailrace.api.restore.compatibility import may_be_dropped, publishes
 from tailrace.errors import IncompatibleState, OutOfReachError, UserCodeError
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Sink

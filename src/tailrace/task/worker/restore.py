@@ -6,7 +6,7 @@ import itertools
 
 import msgspec
 
-from tailrace.api.compat import continues, unreadable
+from tailrace.api.restore.compatibility import continues, unreadable
 from tailrace.elements.keygroups import group_range
 from tailrace.elements.timestamps import LAST_TIME, MIN_TIME
 from tailrace.errors import IncompatibleState, InternalError

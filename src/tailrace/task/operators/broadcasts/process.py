@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tailrace.api.kinds import takes_timers
+from tailrace.api.restore.kinds import takes_timers
 from tailrace.elements.batches import Batch, Rows
 from tailrace.elements.timestamps import NO_TIME
 from tailrace.errors import IncompatibleState, StateAccessError, UserCodeError

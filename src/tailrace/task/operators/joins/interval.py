@@ -18,8 +18,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from tailrace.api.compat import other_shape
-from tailrace.api.kinds import shape_of
+from tailrace.api.restore.compatibility import other_shape
+from tailrace.api.restore.kinds import shape_of
 from tailrace.elements.batches import Batch, Rows
 from tailrace.elements.timestamps import LAST_TIME, is_late
 from tailrace.errors import IncompatibleState

@@ -11,8 +11,8 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from tailrace.api.compat import other_shape
-from tailrace.api.kinds import shape_of
+from tailrace.api.restore.compatibility import other_shape
+from tailrace.api.restore.kinds import shape_of
 from tailrace.elements.batches import Batch, Columns
 from tailrace.elements.columns.common import widen
 from tailrace.elements.columns.joined import joined_columns, joined_schema

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tailrace.api.kinds import takes_timers
+from tailrace.api.restore.kinds import takes_timers
 from tailrace.elements.batches import Batch, Rows
 from tailrace.elements.timestamps import is_late
 from tailrace.errors import IncompatibleState, UserCodeError

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from tailrace.api.windows import LARGEST
+from tailrace.api.windows.windows import LARGEST
 from tailrace.elements.batches import Rows
 from tailrace.elements.durations import span_micros
 from tailrace.elements.timestamps import is_late

@@ -5,12 +5,12 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from tailrace.api.checks import check_name
+from tailrace.api.checks.arguments import check_name
+from tailrace.api.checks.tags import tags_of
 from tailrace.api.failing import aside_of
 from tailrace.api.functions import Function, takes_context
 from tailrace.api.joins.functions import SelectCall
-from tailrace.api.tags import tags_of
-from tailrace.api.windowfunctions import CountedWindows, WindowCall
+from tailrace.api.windows.functions import CountedWindows, WindowCall
 from tailrace.errors import GraphError, level_of_user
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import (

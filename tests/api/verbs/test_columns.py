@@ -128,7 +128,7 @@ def test_late_records_have_the_columns_of_the_stream() -> None:
     ],
 )
 def test_a_format_that_is_not_there_is_refused(format: Any, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tailrace.api.checks.find_spec", lambda package: None)
+    monkeypatch.setattr("tailrace.api.checks.arguments.find_spec", lambda package: None)
     with pytest.raises(GraphError, match=why):
         table().map_batches(lambda b: b, format=format)
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
-from tailrace.api.checks import check_callable, check_methods
+from tailrace.api.checks.arguments import check_callable, check_methods
 from tailrace.api.functions import (
     AggregateFunction,
     Context,
@@ -20,8 +20,8 @@ from tailrace.api.functions import (
     Wrapper,
     as_callable,
 )
-from tailrace.api.kinds import Shaped, accumulators_of, discards
-from tailrace.api.windows import CountSpec, SessionSpec
+from tailrace.api.restore.kinds import Shaped, accumulators_of, discards
+from tailrace.api.windows.windows import CountSpec, SessionSpec
 from tailrace.elements.callables import followed_by, run_to_its_end
 from tailrace.elements.convert import field_getter, made_rows
 from tailrace.errors import GraphError

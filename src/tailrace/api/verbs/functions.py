@@ -23,8 +23,8 @@ from tailrace.api.functions import (
     ProcessFunction,
     WindowFunction,
 )
-from tailrace.api.kinds import Shaped
-from tailrace.api.windowfunctions import AT_THE_END, Field
+from tailrace.api.restore.kinds import Shaped
+from tailrace.api.windows.functions import AT_THE_END, Field
 from tailrace.elements.convert import field_getter, made_rows, rows_of
 from tailrace.elements.keygroups import KeyGroups, owner
 from tailrace.elements.keys import canonical_bytes

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from tailrace.api.checks import check_aggregate, check_callable
+from tailrace.api.checks.arguments import check_aggregate, check_callable
 from tailrace.api.functions import AggregateFunction, Context, Function, ProcessFunction, Wrapper
-from tailrace.api.windowfunctions import Field
+from tailrace.api.windows.functions import Field
 from tailrace.errors import ConfigError, GraphError
 from tailrace.graph.operators import Selector
 from tailrace.state.operator_state import OperatorState

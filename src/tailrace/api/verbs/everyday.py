@@ -15,7 +15,7 @@ from tailrace.api.calls.asynchronous import map_async as map_async
 from tailrace.api.calls.lookups import NOT_GIVEN, lookup_by_function
 from tailrace.api.calls.lookups import Cache as Cache
 from tailrace.api.calls.refreshes import refreshed_lookup
-from tailrace.api.checks import (
+from tailrace.api.checks.arguments import (
     check_callable,
     check_counted,
     check_name,
@@ -24,14 +24,14 @@ from tailrace.api.checks import (
     check_span,
     title_of,
 )
-from tailrace.api.columnwise import declared_schema
+from tailrace.api.checks.event_time import check_in_order
+from tailrace.api.checks.untimed_inputs import has_event_time
 from tailrace.api.failing import FAIL
 from tailrace.api.functions import AggregateFunction, Function, Span
 from tailrace.api.nodes import WidthOf, described_scope
-from tailrace.api.ordered import check_in_order
-from tailrace.api.released import has_event_time
 from tailrace.api.sql.verb import sql as sql
-from tailrace.api.verbfunctions import (
+from tailrace.api.verbs.columns import declared_schema
+from tailrace.api.verbs.functions import (
     OTHERS,
     BatchLookup,
     Best,
@@ -55,8 +55,8 @@ from tailrace.api.verbfunctions import (
     check_list_type,
     table_for_lookup,
 )
-from tailrace.api.windowfunctions import Gather
-from tailrace.api.windows import CountSpec, CountWindow
+from tailrace.api.windows.functions import Gather
+from tailrace.api.windows.windows import CountSpec, CountWindow
 from tailrace.elements.texttables import table_of_records
 from tailrace.errors import GraphError, TypeMismatch
 from tailrace.graph import operators as ops

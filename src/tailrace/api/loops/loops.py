@@ -8,13 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tailrace.api.checks import check_callable, check_methods, check_selector
-from tailrace.api.columnwise import declared_schema
+from tailrace.api.checks.arguments import check_callable, check_methods, check_selector
+from tailrace.api.checks.source_time import check_waits_when_idle
 from tailrace.api.functions import AggregateFunction
-from tailrace.api.looping import Combine, LoopCall, PartOfRound, Rounds
+from tailrace.api.loops.options import Combine, LoopCall, PartOfRound, Rounds
 from tailrace.api.nodes import Stream, add_node, default_name, described_scope
-from tailrace.api.sourcetime import check_waits_when_idle
 from tailrace.api.spill import CHECKPOINT, Spill
+from tailrace.api.verbs.columns import declared_schema
 from tailrace.errors import ConfigError, GraphError, ScopeError, TypeMismatch
 from tailrace.graph import operators as ops
 from tailrace.graph.graph import Edge, Node, unbounded_before

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import tailrace as tr
-from tailrace.api.identity import dataflow_of
+from tailrace.api.restore.identity import dataflow_of
 from tailrace.spark.start.start_checkpoint import find_origin
 from tailrace.state.ending import FINISHED, Ending, OperatorIdentity
 from tailrace.storage.store import Store

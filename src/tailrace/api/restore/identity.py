@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tailrace.api.compat import declared_tables
-from tailrace.api.kinds import kind_of, shape_of
+from tailrace.api.restore.compatibility import declared_tables
+from tailrace.api.restore.kinds import kind_of, shape_of
 from tailrace.graph.graph import Graph, Node
 from tailrace.graph.operators import Sink, Source
 from tailrace.state.ending import OperatorIdentity

@@ -10,9 +10,9 @@ from datetime import timedelta
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from tailrace.api.checks import check_selector
+from tailrace.api.checks.arguments import check_selector
+from tailrace.api.checks.hints import suggest_arguments
 from tailrace.api.functions import Span
-from tailrace.api.hints import suggest_arguments
 from tailrace.elements.calendars import CalendarWindows, Unit
 from tailrace.elements.durations import span_micros
 from tailrace.elements.timestamps import MAX_TIME

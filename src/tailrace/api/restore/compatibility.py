@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 
 from tailrace.api import connectors
 from tailrace.api.functions import DECLARE_STATE
-from tailrace.api.kinds import CALLED, PROCESS, SINK, ends_rounds, key_columns, kind_of, shape_of, takes_timers
+from tailrace.api.restore.kinds import CALLED, PROCESS, SINK, ends_rounds, key_columns, kind_of, shape_of, takes_timers
 from tailrace.elements.valueclasses import misfits as class_misfits
 from tailrace.errors import IncompatibleState
 from tailrace.graph.graph import Graph, Node

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace.api.checks import check_names, check_selector
+from tailrace.api.checks.arguments import check_names, check_selector
 from tailrace.api.sql.dataframe import is_spark_column as is_spark_column
 from tailrace.api.sql.dataframe import tree_of
 from tailrace.api.sql.translation import Translation, check_condition, result

@@ -14,7 +14,7 @@ import pytest
 
 import tailrace as tr
 from tailrace import _MADE, _WRITTEN
-from tailrace.api import hints
+from tailrace.api.checks import hints
 from tailrace.api.functions import Context
 from tailrace.api.streams import ConnectedStreams, DataStream, KeyedStream, WindowedStream
 from tailrace.runtime.job import Job

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import tailrace as tr
-from tailrace.api.sides import tags_of
+from tailrace.api.checks.side_outputs import tags_of
 
 
 def parse(text: str, ctx: tr.Context) -> Iterator[int]:

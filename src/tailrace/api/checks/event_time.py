@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from tailrace.api.checks.untimed_inputs import has_event_time
 from tailrace.api.nodes import Stream, described_scope
-from tailrace.api.released import has_event_time
 from tailrace.errors import GraphError
 from tailrace.graph.graph import Edge
 from tailrace.state.handles import states_of

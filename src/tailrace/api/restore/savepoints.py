@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from tailrace.api.checks import check_job_name
+from tailrace.api.checks.arguments import check_job_name
 from tailrace.api.functions import DECLARE_STATE
 from tailrace.api.launch import launcher
 from tailrace.errors import ConfigError

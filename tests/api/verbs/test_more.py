@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tailrace as tr
-from tailrace.api.verbs import head
+from tailrace.api.verbs.everyday import head
 from tailrace.elements.timestamps import micros
 from tailrace.elements.zonetimes import column_in, instant_in
 from tailrace.errors import GraphError, JobFailed, TypeMismatch
