@@ -283,7 +283,7 @@ def test_a_circle_is_seen() -> None:
 
 # Limits.
 
-FIELDS, IMPORTS, FILES = 20, 25, 30
+FIELDS, IMPORTS, FILES = 20, 25, 22
 """Fields of a class, modules of ours that a module imports, files of a room: with more of them nobody sees what it is
 about."""
 FIELDS_TODAY = {
@@ -297,8 +297,9 @@ FIELDS_TODAY = {
 IMPORTS_TODAY = {
     "runtime/worker/process.py": 32,
     "coordinator/machine.py": 27,
-    "task/operators/aggregate.py": 27,
+    "task/operators/aggregates/running.py": 27,
 }
+FILES_TODAY = {"connectors": 27, "elements": 28, "state": 27, "testing": 28}
 """What is beyond a limit today, and how far. It may only fall."""
 NO_PACKAGE = "spark/daemon"
 """A folder on the path of Spark's Python workers, which holds one module."""
@@ -380,7 +381,7 @@ def test_no_room_has_more_files_than_one_can_see() -> None:
         Size(one.relative_to(SOURCE).as_posix(), sum(file.name != "__init__.py" for file in one.glob("*.py")))
         for one in sorted(folders)
     ]
-    assert beyond(sizes, FILES, {}) == [], "make a room of some of them, with a first page"
+    assert beyond(sizes, FILES, FILES_TODAY) == [], "make a room of some of them, with a first page"
 
 
 def test_a_room_has_a_first_page() -> None:

@@ -22,7 +22,7 @@ from tailrace.state.layers import LayeredBackend
 from tailrace.task.failover.recorded_slice import RecordedSlice
 from tailrace.task.journal import recorded_answers
 from tailrace.task.journal.compared_values import ComparedValues
-from tailrace.task.operators.source import SourceTask
+from tailrace.task.operators.sources.source import SourceTask
 from tailrace.task.operators.sources.split_readers import SharedReader
 from tailrace.task.operators.timers import Keyed, Timers
 

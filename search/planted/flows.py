@@ -17,9 +17,9 @@ from tailrace.graph.operators import Custom
 from tailrace.state.journal import Journal
 from tailrace.task.channels.combining import Combined
 from tailrace.task.inflight.redistribution import Redistribution
-from tailrace.task.operators.arrow import GroupedBatch
+from tailrace.task.operators.aggregates.arrow import GroupedBatch
 from tailrace.task.operators.process import TimedTask
-from tailrace.task.operators.source import SourceTask
+from tailrace.task.operators.sources.source import SourceTask
 from tailrace.task.operators.timestamps import TimestampsTask
 from tailrace.task.operators.windows.triggered import EACH, TriggeredWindowTask
 from tailrace.task.worker.restore import Restorer

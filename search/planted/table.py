@@ -51,7 +51,7 @@ from tailrace.task.contract.actions import WriteState
 from tailrace.task.contract.events import StateWritten
 from tailrace.task.operators.groupchains import GroupChains
 from tailrace.task.operators.sink import SinkTask
-from tailrace.task.operators.splits import Dealer, EnumeratorState
+from tailrace.task.operators.sources.splits import Dealer, EnumeratorState
 from tailrace.task.slice.machine import Slice
 from tailrace.task.worker.machine import Worker
 from tailrace.task.worker.restore import Restorer

@@ -18,8 +18,8 @@ from tailrace.errors import IncompatibleState
 from tailrace.graph.operators import Sink
 from tailrace.state.backend import MetaPart
 from tailrace.task.channels.services import Services
+from tailrace.task.operators.columns.schemas import restore_schema
 from tailrace.task.operators.context import OperatorContext
-from tailrace.task.operators.schemas import restore_schema
 from tailrace.task.operators.sink import SinkTask
 
 WHOLE, HALVES = pa.record_batch({"x": [1, 2]}), pa.record_batch({"x": [1.0, 2.5]})

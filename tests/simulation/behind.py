@@ -17,7 +17,7 @@ from tailrace.state.format import LogKind
 from tailrace.state.manifest import Manifest
 from tailrace.storage.reading import load_index
 from tailrace.task.contract.tuning import Tuning
-from tailrace.task.operators.splits import decode_state
+from tailrace.task.operators.sources.splits import decode_state
 from tailrace.task.subtask.snapshot import read_meta
 from tailrace.testing.simulator import Simulation
 from tailrace.testing.world import Conditions

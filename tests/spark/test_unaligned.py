@@ -18,7 +18,7 @@ import tailrace as tr
 from tailrace.cli.inspect import inspect
 from tailrace.storage.finding import resolve
 from tailrace.storage.reading import own_indexes
-from tailrace.task.operators.splits import decode_state
+from tailrace.task.operators.sources.splits import decode_state
 from tailrace.task.subtask.snapshot import read_meta
 from tests.spark.test_checkpoints import lines
 from tests.spark.waiting import waited

@@ -21,12 +21,12 @@ from tailrace.graph.graph import Node
 from tailrace.graph.operators import Aggregate, AssignTimestamps, KeyedProcess, Operator, Reduce, Window
 from tailrace.state.backend import MetaPart
 from tailrace.task.channels.services import Services
-from tailrace.task.operators.aggregate import AggregateTask, ReduceTask
+from tailrace.task.operators.aggregates.running import AggregateTask, ReduceTask
+from tailrace.task.operators.columns.schemas import restore_schema
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.process import KeyedProcessTask
-from tailrace.task.operators.schemas import restore_schema
 from tailrace.task.operators.timestamps import TimestampsTask
-from tailrace.task.operators.window import WindowTask
+from tailrace.task.operators.windows.aggregates import WindowTask
 from tailrace.testing.backends import Files
 
 Record = tuple[Any, int]

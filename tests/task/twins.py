@@ -19,7 +19,7 @@ from tailrace.graph.operators import Aggregate
 from tailrace.state import layers
 from tailrace.state.memory import MemoryBackend
 from tailrace.task.channels.services import Services
-from tailrace.task.operators.aggregate import AggregateTask, StatefulTask
+from tailrace.task.operators.aggregates.running import AggregateTask, StatefulTask
 from tailrace.task.operators.context import OperatorContext
 from tailrace.testing.backends import Files, Snapshot
 

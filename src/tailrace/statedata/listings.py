@@ -35,7 +35,7 @@ from tailrace.storage.reading import read_logs
 from tailrace.task.channels.logs import restored_frame
 from tailrace.task.operators.joins.chunks import BLOCK, read_block
 from tailrace.task.operators.joins.interval import TIMES
-from tailrace.task.operators.splits import SourceState, decode_state, join_states
+from tailrace.task.operators.sources.splits import SourceState, decode_state, join_states
 from tailrace.task.subtask.snapshot import read_meta
 
 Part = tuple[int, int]

@@ -13,7 +13,7 @@ from tailrace.elements.markers import EndOfInput, IdleChannel, Marker, Watermark
 from tailrace.graph.plan import make_plan
 from tailrace.task.channels.services import Services
 from tailrace.task.journal.task_state import put_back, state_of
-from tailrace.task.operators.source import SourceTask
+from tailrace.task.operators.sources.source import SourceTask
 from tailrace.task.slice.machine import Slice
 from tailrace.task.subtask.machine import Task
 

@@ -30,7 +30,7 @@ from tailrace.task.channels.services import Services
 from tailrace.task.channels.spilling import NOWHERE
 from tailrace.task.contract.events import Flush
 from tailrace.task.operators.sink import SinkTask
-from tailrace.task.operators.window import WindowTask
+from tailrace.task.operators.windows.aggregates import WindowTask
 from tailrace.task.subtask.machine import Task
 from tailrace.task.subtask.returning import Returned
 from tailrace.task.subtask.snapshot import read_meta

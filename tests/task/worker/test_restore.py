@@ -43,7 +43,7 @@ from tailrace.task.contract.events import (
 )
 from tailrace.task.contract.functions import with_own_functions
 from tailrace.task.contract.jobspec import JobSpec
-from tailrace.task.operators.source import SourceTask
+from tailrace.task.operators.sources.source import SourceTask
 from tailrace.task.subtask.snapshot import OperatorMeta, _encoder
 from tailrace.task.worker.machine import Worker
 from tailrace.task.worker.restore import Restorer

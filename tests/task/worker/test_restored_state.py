@@ -19,11 +19,11 @@ from tailrace.graph.graph import Node
 from tailrace.graph.operators import Aggregate, KeyedProcess, Window
 from tailrace.state.backend import MetaPart
 from tailrace.task.channels.services import Services
-from tailrace.task.operators.aggregate import AggregateTask
+from tailrace.task.operators.aggregates.running import AggregateTask
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.process import KeyedProcessTask
-from tailrace.task.operators.source import SourceTask
-from tailrace.task.operators.window import WindowTask
+from tailrace.task.operators.sources.source import SourceTask
+from tailrace.task.operators.windows.aggregates import WindowTask
 from tailrace.testing.backends import Files
 from tailrace.testing.inprocess import prepared_simulation
 from tailrace.testing.memorystore import MemoryFiles

@@ -27,10 +27,10 @@ from tailrace.task.contract.capsule import Capsule, decode_capsule
 from tailrace.task.contract.outside import Outside, T
 from tailrace.task.contract.usercode import raised_text
 from tailrace.task.operators.base import OperatorTask
+from tailrace.task.operators.columns.schemas import learn_schema
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.failures.tasks import operator_task
 from tailrace.task.operators.process import FunctionTask, TimedTask
-from tailrace.task.operators.schemas import learn_schema
 from tailrace.task.subtask.chain import RUNTIME
 
 

@@ -18,7 +18,7 @@ from tailrace.spark.data.tables import prepare_table
 from tailrace.spark.streaming.dataframe import StreamingDataFrame
 from tailrace.spark.streaming.foreach import ForeachBatch, foreach_place
 from tailrace.storage.origins import Origin
-from tailrace.task.operators.expected import expected_schema
+from tailrace.task.operators.columns.expected import expected_schema
 
 
 def results_of(plan: Plan) -> list[Result]:

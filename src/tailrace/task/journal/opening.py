@@ -13,7 +13,7 @@ from tailrace.task.channels.services import Services
 from tailrace.task.contract.readings import OPENING
 from tailrace.task.journal.recorded_answers import Answer, Recorder, ReplayedAnswers
 from tailrace.task.operators.base import OperatorTask
-from tailrace.task.operators.source import SourceTask
+from tailrace.task.operators.sources.source import SourceTask
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(dict[str, list[Answer]])

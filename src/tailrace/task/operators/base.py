@@ -185,7 +185,7 @@ class OperatorTask(OperatorCutState):
 
     one_schema: OneSchema | None = None
     """Schema of the columns that the operator takes or makes, if it holds them to one. Checkpoints hold it
-    (`task.operators.schemas`)."""
+    (`task.operators.columns.schemas`)."""
     one_schema_of: Literal["input", "output"] | None = None
     """Stream that `one_schema` is about. A schema that the dataflow declares before the operator (input), or behind it
     (output), stands for what the operator would find out."""

@@ -26,7 +26,7 @@ from tailrace.task.channels.logs import LogFrame, Recording
 from tailrace.task.contract.cut_state import CutState
 from tailrace.task.inflight.redistribution import Redistribution
 from tailrace.task.operators.base import OperatorTask
-from tailrace.task.operators.columns import Today
+from tailrace.task.operators.columns.conversion import Today
 from tailrace.task.operators.context import OperatorContext
 
 FEEDBACK_PORT = 1

@@ -22,7 +22,7 @@ from tailrace.state.operator_state import NO_VALUES, OperatorStates, declared_op
 from tailrace.task.contract.cut_state import CutState
 from tailrace.task.contract.usercode import raised_text
 from tailrace.task.operators.base import OperatorTask
-from tailrace.task.operators.columns import columns_in, fit, rows_in
+from tailrace.task.operators.columns.conversion import columns_in, fit, rows_in
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.contracts import (
     of_class,

@@ -19,7 +19,7 @@ from tailrace.graph.graph import Node
 from tailrace.graph.operators import Filter, FlatMap, Map, ToColumns
 from tailrace.task.contract.usercode import ResultMisfit, fused_code, innermost_fused_frame, user_error
 from tailrace.task.operators.base import OperatorTask, call_user, close_functions
-from tailrace.task.operators.columns import columns_in, rows_in
+from tailrace.task.operators.columns.conversion import columns_in, rows_in
 from tailrace.task.operators.context import OperatorContext
 
 FUSIBLE = (Map, Filter, FlatMap)

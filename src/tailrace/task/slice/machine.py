@@ -17,7 +17,7 @@ from tailrace.task.channels.services import Services
 from tailrace.task.contract.actions import ToPeer
 from tailrace.task.operators.base import OperatorTask
 from tailrace.task.operators.sink import SinkTask
-from tailrace.task.operators.source import SourceTask
+from tailrace.task.operators.sources.source import SourceTask
 from tailrace.task.operators.stateless import FusedRows
 from tailrace.task.operators.timestamps import TimestampsTask
 from tailrace.task.slice.nests import WorkerNests

@@ -33,19 +33,19 @@ from tailrace.graph.plan import ChainLink, Plan, Vertex
 from tailrace.task.channels.outbox import Outbox, OutputEdge
 from tailrace.task.channels.services import Services
 from tailrace.task.contract.cut_state import CutState
-from tailrace.task.operators.aggregate import AggregateTask, ReduceTask
+from tailrace.task.operators.aggregates.running import AggregateTask, ReduceTask
 from tailrace.task.operators.base import Emit, OperatorTask
-from tailrace.task.operators.batches import BatchesTask
 from tailrace.task.operators.broadcasts.kinds import PROCESS_TASKS
 from tailrace.task.operators.calls.task import MapAsyncTask
+from tailrace.task.operators.columns.batches import BatchesTask
+from tailrace.task.operators.columns.expressions import FilterColumnsTask, SelectTask
+from tailrace.task.operators.columns.schemas import learn_schema
 from tailrace.task.operators.context import OperatorContext
-from tailrace.task.operators.expressions import FilterColumnsTask, SelectTask
 from tailrace.task.operators.failures.tasks import operator_task
 from tailrace.task.operators.joins.kinds import JOIN_TASKS
 from tailrace.task.operators.loops import EnterTask, HeadTask, JudgeTask, LeaveTask, TailTask
-from tailrace.task.operators.schemas import learn_schema
 from tailrace.task.operators.sink import SinkTask
-from tailrace.task.operators.source import SourceTask
+from tailrace.task.operators.sources.source import SourceTask
 from tailrace.task.operators.stateless import MAX_FUSED, ToColumnsTask, ToRowsTask, is_fusible
 from tailrace.task.operators.timestamps import TimestampsTask
 from tailrace.task.operators.windows.kinds import WINDOW_TASKS

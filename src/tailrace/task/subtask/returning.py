@@ -34,7 +34,7 @@ from tailrace.task.channels.lazy_records import Parked
 from tailrace.task.channels.logs import LogFrame, positions_of, restored_frame
 from tailrace.task.channels.written_records import Indexes, Span
 from tailrace.task.inflight.redistribution import Dealt, Redistribution
-from tailrace.task.operators.columns import Today
+from tailrace.task.operators.columns.conversion import Today
 from tailrace.task.subtask.machine import Task
 
 IN_ORDER = (LogKind.RETURNED, LogKind.RECEIVED, LogKind.SENT)

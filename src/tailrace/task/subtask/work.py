@@ -21,7 +21,7 @@ from tailrace.task.channels.outbox import Outbox
 from tailrace.task.channels.services import Services
 from tailrace.task.contract.cut_state import CutState
 from tailrace.task.operators.base import OperatorTask
-from tailrace.task.operators.columns import Today
+from tailrace.task.operators.columns.conversion import Today
 from tailrace.task.operators.loops import FEEDBACK_PORT
 from tailrace.task.subtask.alignment import Alignment
 from tailrace.task.subtask.chain import Chain

@@ -20,7 +20,7 @@ from tailrace.state.parts import AnewOf, BlockOf, ChainsOf, LogOf, MetaOf, Part,
 from tailrace.task.channels.inputs import InputChannel
 from tailrace.task.channels.logs import restored_frame
 from tailrace.task.operators.base import OperatorTask
-from tailrace.task.operators.schemas import restore_schema
+from tailrace.task.operators.columns.schemas import restore_schema
 from tailrace.task.subtask.machine import Task
 from tailrace.task.subtask.returning import Returned
 from tailrace.task.subtask.snapshot import OperatorMeta, read_meta

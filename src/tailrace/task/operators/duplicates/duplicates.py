@@ -22,7 +22,7 @@ from tailrace.elements.timestamps import is_late
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import DropDuplicates
 from tailrace.task.channels.keys import column_of, settled_keys
-from tailrace.task.operators.aggregate import StatefulTask
+from tailrace.task.operators.aggregates.running import StatefulTask
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.duplicates.firsts import DistinctKeys, distinct_keys
 from tailrace.task.operators.ordering.late import Floors, least_time, set_aside

@@ -12,9 +12,9 @@ from tailrace.elements.columns.misfit import Misfit
 from tailrace.elements.timestamps import NO_TIME
 from tailrace.state.journal import Journal
 from tailrace.task.channels.keys import settled_keys
-from tailrace.task.operators.aggregate import StatefulTask
+from tailrace.task.operators.aggregates.running import StatefulTask
 from tailrace.task.operators.base import Emit, OperatorTask
-from tailrace.task.operators.columns import record_at
+from tailrace.task.operators.columns.conversion import record_at
 from tailrace.task.operators.failures.policy import FailurePolicy, is_of_record
 from tailrace.task.operators.failures.spare import Spare
 

@@ -27,7 +27,7 @@ from tailrace.graph.plan import Plan
 from tailrace.state.backend import Backend, MetaPart
 from tailrace.state.format import JOINED
 from tailrace.task.operators.base import OperatorTask
-from tailrace.task.operators.columns import fit
+from tailrace.task.operators.columns.conversion import fit
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.joins.chunks import ChunkFront, KeptBlock, key_of_block, restore_blocks
 from tailrace.task.operators.joins.joinkeys import JoinKeys

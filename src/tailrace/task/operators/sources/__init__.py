@@ -1,6 +1,6 @@
-"""Sources at run time: what a source's task has of its user's readers and enumerator. The task itself is in
-`task.operators.source`, and how splits are dealt out in `task.operators.splits`.
+"""Sources at run time.
 
+- `source`: the task of a source. `splits`: how splits are dealt out to its subtasks.
 - `completions`: reports to readers that a checkpoint is complete.
 - `enumerators`: the enumerator of the user, at its position.
 - `lags`: the distance of readers from the end of their splits, in metrics.

@@ -17,10 +17,10 @@ from tailrace.elements.slottables import Slots
 from tailrace.elements.timestamps import is_late
 from tailrace.graph.graph import Node
 from tailrace.task.channels.keys import column_of
-from tailrace.task.operators.accumulators import Answers, NotInArrays
-from tailrace.task.operators.arrow import GroupedBatch, one_zero
+from tailrace.task.operators.aggregates.accumulators import Answers, NotInArrays
+from tailrace.task.operators.aggregates.arrow import GroupedBatch, one_zero
+from tailrace.task.operators.aggregates.grouping import answers_by_code
 from tailrace.task.operators.context import OperatorContext
-from tailrace.task.operators.grouping import answers_by_code
 from tailrace.task.operators.ordering.late import set_aside
 from tailrace.task.operators.windows.sessionbatch import BatchGroups, Opened
 from tailrace.task.operators.windows.sessionfront import SessionFront

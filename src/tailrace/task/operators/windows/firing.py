@@ -21,9 +21,9 @@ from tailrace.graph.graph import Node
 from tailrace.graph.operators import SessionWindow, Window, key_columns
 from tailrace.task.channels.keys import FieldReader
 from tailrace.task.contract.usercode import raised_text
-from tailrace.task.operators.aggregate import StatefulTask
-from tailrace.task.operators.arrow import GroupedBatch, result_arrays
-from tailrace.task.operators.columns import fit
+from tailrace.task.operators.aggregates.arrow import GroupedBatch, result_arrays
+from tailrace.task.operators.aggregates.running import StatefulTask
+from tailrace.task.operators.columns.conversion import fit
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.ordering.late import Floors, least_time
 from tailrace.task.operators.windows.windowtimes import check_room

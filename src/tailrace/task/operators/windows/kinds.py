@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import DropDuplicates, Operator, SessionWindow, Window
-from tailrace.task.operators.aggregate import StatefulTask
+from tailrace.task.operators.aggregates.running import StatefulTask
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.duplicates.duplicates import DuplicatesTask
-from tailrace.task.operators.window import WindowTask
+from tailrace.task.operators.windows.aggregates import WindowTask
 from tailrace.task.operators.windows.columnsessions import ColumnSessionTask
 from tailrace.task.operators.windows.triggered import TriggeredWindowTask
 

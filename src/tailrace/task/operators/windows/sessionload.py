@@ -10,8 +10,8 @@ import pyarrow as pa
 from tailrace.elements.columns.arrays import REFUSALS, column_of_values
 from tailrace.elements.columns.misfit import Misfit
 from tailrace.state.tables import StateTable
-from tailrace.task.operators.accumulators import NotInArrays
-from tailrace.task.operators.arrow import one_zero
+from tailrace.task.operators.aggregates.accumulators import NotInArrays
+from tailrace.task.operators.aggregates.arrow import one_zero
 from tailrace.task.operators.windows.sessionstate import SessionState
 
 

@@ -21,7 +21,7 @@ from tailrace.graph.operators import FIRING_COLUMNS, FiringInterval
 from tailrace.state.tables import StateTable
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.process import timers_of
-from tailrace.task.operators.window import NOTHING, WindowTask, window_key
+from tailrace.task.operators.windows.aggregates import NOTHING, WindowTask, window_key
 from tailrace.task.operators.windows.firing import Fired
 
 Firing = Literal["early", "final", "late"]

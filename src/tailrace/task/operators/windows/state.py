@@ -2,7 +2,7 @@
 
 Each distinct key has a slot. Each pair of a key and the start of a window has another slot, by which accumulators and
 timers are arrays. All windows are in arrays, or none is. While they are, the tables of entries below hold only what they
-held at the last cut, for the checkpoints (`windowfronts`).
+held at the last cut, for the checkpoints (`fronts`).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import pyarrow as pa
 
 from tailrace.elements.keyslots import KeySlots
 from tailrace.elements.slottables import Slots, WordTable, grow
-from tailrace.task.operators.accumulators import Accumulators, Answers, accumulators_of
-from tailrace.task.operators.columnstate import AccumulatorSnapshot
-from tailrace.task.operators.windowtimers import NOWHERE, SlotTimers
+from tailrace.task.operators.aggregates.accumulators import Accumulators, Answers, accumulators_of
+from tailrace.task.operators.aggregates.state import AccumulatorSnapshot
+from tailrace.task.operators.windows.timers import NOWHERE, SlotTimers
 
 Array = np.ndarray[Any, Any]
 _DIRECT = 1 << 20

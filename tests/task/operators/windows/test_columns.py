@@ -20,11 +20,11 @@ from tailrace.errors import UserCodeError
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Window
 from tailrace.state import layers
-from tailrace.task.operators import windowstate
-from tailrace.task.operators.columnstate import AccumulatorSnapshot
-from tailrace.task.operators.window import WindowTask
-from tailrace.task.operators.windowfronts import FrozenWindows, TimerFront, WindowFront
-from tailrace.task.operators.windowstate import WindowState
+from tailrace.task.operators.aggregates.state import AccumulatorSnapshot
+from tailrace.task.operators.windows import state
+from tailrace.task.operators.windows.aggregates import WindowTask
+from tailrace.task.operators.windows.fronts import FrozenWindows, TimerFront, WindowFront
+from tailrace.task.operators.windows.state import WindowState
 
 COUNT_AND_SUM = {"n": tr.Count(), "s": tr.Sum("x")}
 
@@ -124,7 +124,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """State counts as large, what is frozen in columns comes out in bits, and slots are given back soon."""
     monkeypatch.setattr(layers, "SMALL", 10)
     monkeypatch.setattr(layers, "_UNPACKED", 7)
-    monkeypatch.setattr(windowstate, "_ROOM", 4)
+    monkeypatch.setattr(state, "_ROOM", 4)
 
 
 SHAPES = {"tumbling": (10, 10, 0), "sliding": (10, 4, 0), "late": (10, 10, 12), "sliding and late": (9, 3, 8)}

@@ -17,7 +17,7 @@ from tailrace.graph.declared import selected_schema
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import FilterColumns, Select
 from tailrace.task.operators.base import OperatorTask
-from tailrace.task.operators.columns import fit, record_at
+from tailrace.task.operators.columns.conversion import fit, record_at
 from tailrace.task.operators.context import OperatorContext
 
 

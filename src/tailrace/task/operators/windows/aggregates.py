@@ -4,7 +4,7 @@ A window [start, end) fires when the watermark passes its last microsecond, and 
 the allowed lateness after that; then its state goes. A record later than that goes to the side output `late` and is
 counted (`late_records`).
 
-Built-in aggregates over columns keep their windows in arrays (`windowstate`), if their types allow it.
+Built-in aggregates over columns keep their windows in arrays (`state`), if their types allow it.
 
 In a loop no record is late, because feedback is not: a record whose window is over opens it anew, and the window fires at
 once, with what came in the same batch. So one window may have several results there, each of other records.
@@ -24,16 +24,16 @@ from tailrace.elements.timestamps import is_late
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Window
 from tailrace.task.channels.keys import column_of, settled_keys
-from tailrace.task.operators.accumulators import NotInArrays
-from tailrace.task.operators.arrow import GroupedBatch
+from tailrace.task.operators.aggregates.accumulators import NotInArrays
+from tailrace.task.operators.aggregates.arrow import GroupedBatch
+from tailrace.task.operators.aggregates.grouping import SlotGrouping, Windows
 from tailrace.task.operators.context import OperatorContext
-from tailrace.task.operators.grouping import SlotGrouping, Windows
 from tailrace.task.operators.ordering.late import set_aside
 from tailrace.task.operators.process import timers_of
-from tailrace.task.operators.windowload import into_arrays, into_entries
 from tailrace.task.operators.windows.firing import WindowedTask
+from tailrace.task.operators.windows.load import into_arrays, into_entries
+from tailrace.task.operators.windows.state import WindowState
 from tailrace.task.operators.windows.windowtimes import WindowTimes
-from tailrace.task.operators.windowstate import WindowState
 
 NOTHING: Any = object()
 _Fired = tuple[Any, int, Any]

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import tailrace as tr
-from tailrace.task.operators.dataframes import frames_of
+from tailrace.task.operators.columns.dataframes import frames_of
 
 BATCH = pa.RecordBatch.from_pylist(
     [

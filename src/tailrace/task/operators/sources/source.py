@@ -26,7 +26,7 @@ from tailrace.state.format import TableInfo
 from tailrace.task.contract.cut_state import CutState
 from tailrace.task.contract.outside import Taken
 from tailrace.task.operators.base import OperatorTask, close_all
-from tailrace.task.operators.columns import fit
+from tailrace.task.operators.columns.conversion import fit
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.contracts import (
     batch_of,
@@ -39,7 +39,7 @@ from tailrace.task.operators.sources.completions import NUMBER_OF_ENUMERATOR, Co
 from tailrace.task.operators.sources.enumerators import Finder
 from tailrace.task.operators.sources.lags import measures_lag
 from tailrace.task.operators.sources.split_readers import SharedReader, lost_metric, reads_many
-from tailrace.task.operators.splits import (
+from tailrace.task.operators.sources.splits import (
     LARGEST_SPLIT,
     Ask,
     Cuts,
@@ -106,7 +106,7 @@ class SourceCutState(CutState):
 
 
 class SourceTask(OperatorTask, SourceCutState):
-    """Reads the splits that it is dealt (`task.operators.splits` explains how, and why none is lost or read twice).
+    """Reads the splits that it is dealt (`task.operators.sources.splits` explains how, and why none is lost or read twice).
 
     A bounded source has one split at a time, and requests the next one when the split has ended, or has nothing at the
     moment. If the watermark is made from the splits, or splits do not end, all of them are open at once and read in turn:

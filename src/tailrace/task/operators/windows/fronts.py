@@ -15,9 +15,9 @@ import numpy as np
 from tailrace.elements.slottables import Slots
 from tailrace.state.fronts import FrozenColumns
 from tailrace.task.channels.keys import settled_keys
-from tailrace.task.operators.columnstate import AccumulatorSnapshot
-from tailrace.task.operators.windowstate import WindowState
-from tailrace.task.operators.windowtimers import AS_IT_IS, NOWHERE, OTHERWISE
+from tailrace.task.operators.aggregates.state import AccumulatorSnapshot
+from tailrace.task.operators.windows.state import WindowState
+from tailrace.task.operators.windows.timers import AS_IT_IS, NOWHERE, OTHERWISE
 
 Array = np.ndarray[Any, Any]
 

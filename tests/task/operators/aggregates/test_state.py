@@ -21,7 +21,7 @@ from tailrace.elements.slottables import TextTable
 from tailrace.errors import UserCodeError
 from tailrace.state import layers
 from tailrace.state.tables import StateTable
-from tailrace.task.operators.columnstate import ColumnState, Frozen
+from tailrace.task.operators.aggregates.state import ColumnState, Frozen
 
 
 @pytest.fixture(autouse=True)

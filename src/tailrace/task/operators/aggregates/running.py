@@ -2,7 +2,7 @@
 
 In rows there is one output per record, and built-in aggregates run as one generated loop. In columns there is one output
 per distinct key and batch. Arrow aggregates the batch first, and only its distinct keys touch the state. That state is in
-columns as well (`columnstate`) if its types allow it: from the first batch until a batch comes that columns cannot hold.
+columns as well (`state`) if its types allow it: from the first batch until a batch comes that columns cannot hold.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from tailrace.state.backend import Backend, MetaPart
 from tailrace.state.tables import MISSING, StateTable
 from tailrace.task.channels.copies import own_copy
 from tailrace.task.channels.keys import FieldReader, key_of_state, key_reader, settled_keys
-from tailrace.task.operators.accumulators import NotInArrays
-from tailrace.task.operators.aggregateloops import RowsLoop, compiled_merge
-from tailrace.task.operators.arrow import GroupedBatch, result_arrays
+from tailrace.task.operators.aggregates.accumulators import NotInArrays
+from tailrace.task.operators.aggregates.arrow import GroupedBatch, result_arrays
+from tailrace.task.operators.aggregates.grouping import SlotGrouping
+from tailrace.task.operators.aggregates.loops import RowsLoop, compiled_merge
+from tailrace.task.operators.aggregates.state import ColumnState, new_state
 from tailrace.task.operators.base import OperatorTask, close_functions, new_journal
-from tailrace.task.operators.columns import fit
-from tailrace.task.operators.columnstate import ColumnState, new_state
+from tailrace.task.operators.columns.conversion import fit
 from tailrace.task.operators.context import OperatorContext
-from tailrace.task.operators.grouping import SlotGrouping
 from tailrace.task.operators.process import backend_of
 
 

@@ -17,8 +17,8 @@ from tailrace.elements.slottables import Slots, grow
 from tailrace.state.fronts import FrozenColumns
 from tailrace.state.tables import StateTable
 from tailrace.task.channels.keys import settled_keys
-from tailrace.task.operators.accumulators import Accumulators, Array, accumulators_of
-from tailrace.task.operators.arrow import GroupedBatch
+from tailrace.task.operators.aggregates.accumulators import Accumulators, Array, accumulators_of
+from tailrace.task.operators.aggregates.arrow import GroupedBatch
 
 
 class ColumnState:

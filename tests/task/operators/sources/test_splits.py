@@ -16,11 +16,11 @@ from tailrace.errors import UserCodeError
 from tailrace.graph.graph import Node
 from tailrace.state.backend import MetaPart
 from tailrace.task.channels.services import Services
-from tailrace.task.operators import source as sources
-from tailrace.task.operators import splits as said
 from tailrace.task.operators.context import OperatorContext
-from tailrace.task.operators.source import SourceTask
-from tailrace.task.operators.splits import Ask, Cuts, Deal, Dealer, decode_state, read_post
+from tailrace.task.operators.sources import source as sources
+from tailrace.task.operators.sources import splits as dealing
+from tailrace.task.operators.sources.source import SourceTask
+from tailrace.task.operators.sources.splits import Ask, Cuts, Deal, Dealer, decode_state, read_post
 
 
 class Numbers(tr.Reader):
@@ -646,17 +646,17 @@ def test_open_readers_and_the_enumerator_are_closed() -> None:
 def test_splits_that_are_dealt_out_together_travel_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """All of a million files are dealt to one reader at once. They are more than a message holds. The reader waits until it
     has the last part: event time must not run ahead of splits that are still to come."""
-    monkeypatch.setattr(said, "MESSAGE_BYTES", 10)
+    monkeypatch.setattr(dealing, "MESSAGE_BYTES", 10)
     dealt = [(n, b"12345") for n in range(5)]
-    parts = said.in_messages(said.Deal(dealt, True, [7]))
+    parts = dealing.in_messages(dealing.Deal(dealt, True, [7]))
     assert parts == [
-        said.Deal(dealt[:2], more=True),
-        said.Deal(dealt[2:4], more=True),
-        said.Deal(dealt[4:], True, [7]),
+        dealing.Deal(dealt[:2], more=True),
+        dealing.Deal(dealt[2:4], more=True),
+        dealing.Deal(dealt[4:], True, [7]),
     ]
-    assert said.in_messages(said.Ask(True, [1])) == [said.Ask(True, [1])]
-    assert said.in_messages(said.Deal([(1, bytes(99))])) == [said.Deal([(1, bytes(99))])]
-    assert said.in_messages(said.Deal(last=True)) == [said.Deal(last=True)]
+    assert dealing.in_messages(dealing.Ask(True, [1])) == [dealing.Ask(True, [1])]
+    assert dealing.in_messages(dealing.Deal([(1, bytes(99))])) == [dealing.Deal([(1, bytes(99))])]
+    assert dealing.in_messages(dealing.Deal(last=True)) == [dealing.Deal(last=True)]
 
 
 def test_a_split_that_holds_its_records_is_refused_where_it_is_listed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -678,7 +678,7 @@ def test_nobody_is_told_that_there_is_no_split_before_it_was_looked_for_splits_a
     """A subtask that gets this answer counts as idle, and event time goes on without it: behind a checkpoint from
     before the first look, splits that are found at once would be late."""
     dealer = Dealer(2, everything=True)
-    dealer.restore(said.EnumeratorState([], 0, over=False), set(), set())
+    dealer.restore(dealing.EnumeratorState([], 0, over=False), set(), set())
     assert dealer.answer(0, Ask(True)) == dealer.answer(1, Ask(True)) == []
     dealer.add([b"a", b"b"])
     assert dict(dealer.deal()) == {0: Deal([(0, b"a")]), 1: Deal([(1, b"b")])}
@@ -686,7 +686,7 @@ def test_nobody_is_told_that_there_is_no_split_before_it_was_looked_for_splits_a
 
 def test_who_has_no_split_is_told_so_once_it_was_looked_for_splits_anew() -> None:
     dealer = Dealer(2, everything=True)
-    dealer.restore(said.EnumeratorState([(0, b"a")], 1, over=False), {0}, set())
+    dealer.restore(dealing.EnumeratorState([(0, b"a")], 1, over=False), {0}, set())
     assert dealer.answer(0, Ask(True)) == dealer.answer(1, Ask(True)) == []
     dealer.add([])
     assert dict(dealer.deal()) == {0: Deal(), 1: Deal()}

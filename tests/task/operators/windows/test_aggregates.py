@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tailrace as tr
-from tailrace.task.operators import window
+from tailrace.task.operators.windows import aggregates
 
 SCHEMA = pa.schema([("k", pa.string()), ("at", pa.float64()), ("x", pa.int64())])
 Record = tuple[str, float, int]
@@ -440,7 +440,7 @@ def test_a_sliding_window_has_its_records_in_the_order_in_which_they_came(
     form: str, verb: str, pairs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where many records come in one batch, and lie in the window at different places."""
-    monkeypatch.setattr(window, "PAIRS", pairs)
+    monkeypatch.setattr(aggregates, "PAIRS", pairs)
     rows = [(chr(97 + i % 26), float(i * 7 % 23), 1) for i in range(60)]
     stream = tr.Environment(parallelism=1).from_collection(rows).to_columns(SCHEMA)
     timed = (stream if form == "columns" else stream.to_rows()).assign_timestamps("at", 30)

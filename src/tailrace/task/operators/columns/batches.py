@@ -20,10 +20,10 @@ from tailrace.state.format import TableInfo
 from tailrace.state.journal import keep_journal
 from tailrace.state.operator_state import OperatorStates
 from tailrace.task.operators.base import Emit, OperatorTask, close_functions, new_journal
-from tailrace.task.operators.batchtimes import times_kept, with_times
-from tailrace.task.operators.columns import fit
+from tailrace.task.operators.columns.conversion import fit
+from tailrace.task.operators.columns.dataframes import ArrowBatches, Frames, format_of, frames_of
+from tailrace.task.operators.columns.timestamps import times_kept, with_times
 from tailrace.task.operators.context import OperatorContext
-from tailrace.task.operators.dataframes import ArrowBatches, Frames, format_of, frames_of
 from tailrace.task.operators.timestamps import arrow_times
 
 Given = tuple[pa.RecordBatch, Times | None]
@@ -32,7 +32,7 @@ Given = tuple[pa.RecordBatch, Times | None]
 
 class BatchesTask(OperatorTask):
     """Operator that calls the user's function with each batch or frame, and emits the batches that it returns. Their
-    timestamps come from `task.operators.batchtimes`."""
+    timestamps come from `task.operators.columns.timestamps`."""
 
     one_schema_of = "output"
 

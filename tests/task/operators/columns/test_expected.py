@@ -11,7 +11,7 @@ import pytest
 
 import tailrace as tr
 from search.values import _keys, _numbers
-from tailrace.task.operators.expected import expected_schema
+from tailrace.task.operators.columns.expected import expected_schema
 
 
 def columns_of_both(stream: tr.DataStream) -> tuple[pa.Schema, pa.Schema]:

@@ -12,12 +12,12 @@ from tailrace.elements.columns.misfit import Misfit
 from tailrace.elements.keyslots import KeySlots, key_slots
 from tailrace.elements.slottables import Slots
 from tailrace.state.tables import StateTable
-from tailrace.task.operators.accumulators import NotInArrays, accumulators_of
-from tailrace.task.operators.arrow import GroupedBatch, one_zero
+from tailrace.task.operators.aggregates.accumulators import NotInArrays, accumulators_of
+from tailrace.task.operators.aggregates.arrow import GroupedBatch, one_zero
 from tailrace.task.operators.timers import Keyed, Timers
-from tailrace.task.operators.windowfronts import TimerFront, WindowFront
-from tailrace.task.operators.windowstate import WindowState
-from tailrace.task.operators.windowtimers import AS_IT_IS
+from tailrace.task.operators.windows.fronts import TimerFront, WindowFront
+from tailrace.task.operators.windows.state import WindowState
+from tailrace.task.operators.windows.timers import AS_IT_IS
 
 _Window = tuple[Any, int, Any]
 """(key, start of a window, accumulators of the window)."""

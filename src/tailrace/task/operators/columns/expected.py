@@ -12,7 +12,7 @@ from tailrace.elements.batches import Columns
 from tailrace.graph.declared import declared_before
 from tailrace.graph.graph import Graph, Node
 from tailrace.graph.operators import FIRING_COLUMNS, Aggregate, SessionWindow, Source, Window
-from tailrace.task.operators.arrow import GroupedBatch
+from tailrace.task.operators.aggregates.arrow import GroupedBatch
 from tailrace.task.operators.windows.firing import bound_type
 from tailrace.task.operators.windows.triggered import FIRING_TYPES
 

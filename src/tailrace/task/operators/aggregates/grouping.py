@@ -13,7 +13,7 @@ from tailrace.api.aggregates import Count, Max, Mean, Min, Sum
 from tailrace.elements.batches import Columns
 from tailrace.elements.keyslots import KeySlots
 from tailrace.elements.slottables import Slots
-from tailrace.task.operators.arrow import GroupedBatch
+from tailrace.task.operators.aggregates.arrow import GroupedBatch
 
 Array = np.ndarray[Any, Any]
 
