@@ -458,5 +458,5 @@ def test_with_a_time_out_only_a_job_that_is_behind_overtakes(story: Story) -> No
     for rate, policies in ((1_000, {"aligned"}), (None, {"aligned", "unaligned"})):
         world = Story.begin(story.ledger.name).simulation(paced(rate), parallelism=2, checkpoints=settings, **NARROW)
         until(world, lambda world=world: world.turns > 6_000)
-        found = {one.policy for one in world.coordinator.checkpoints.history}
+        found = {one.policy for one in world.coordinator.checkpoints.past}
         assert found <= policies and ("unaligned" in found) == ("unaligned" in policies)

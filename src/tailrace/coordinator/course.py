@@ -454,9 +454,9 @@ class Course:
         if self.status in (*ENDS, *ENDS.values()):
             self.actions.append(StopEnded(who, None, None, f"the job is {self.status}"))
             return
-        history = self._durability.checkpoints.history
+        past = self._durability.checkpoints.past
         if self.status in (JobStatus.FINISHING, JobStatus.FINISHED) and not self._stopping.active:
-            self._stopping.seal(history[-1] if history else None)  # it ends by itself, which is as good
+            self._stopping.seal(past[-1] if past else None)  # it ends by itself, which is as good
         self.do(self._stopping.request(who, aim), now)
         if self.status is JobStatus.FINISHED:
             self._report_stop(well=True)

@@ -120,7 +120,7 @@ def parts_of(acks: list[Ack], duration: int) -> tuple[int, int, int]:
 class Books:
     """The figures of a job's checkpoints."""
 
-    history: Sequence[CheckpointStats] = ()
+    past: Sequence[CheckpointStats] = ()
     completed: int = 0
     aborted: int = 0
     pending: Sequence[PendingStats] = ()

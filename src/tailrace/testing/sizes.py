@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from tailrace.coordinator.actions import RescaleEnded
 from tailrace.graph.sizes import Sizes, plan_of_size, size_text
@@ -16,6 +17,8 @@ def rescale(cluster: Cluster, job: DrivenJob, sizes: Sizes, who: Callable[[Resca
     """Requests another size of the newest driver's job; `who` takes the answer. Raises `GraphError` for one that the
     dataflow cannot have."""
     driver, plan = cluster.driver, plan_of_size(job.plan, sizes)
-    size = size_of(plan, size_bytes(sizes), size_text(sizes), job.standbys or 0, job.allow_dropped_state)
+    size = replace(
+        size_of(plan, size_bytes(sizes), size_text(sizes), job.allow_dropped_state), standbys=job.standbys or 0
+    )
     driver.coordinator.rescale(who, size, driver.now())
     cluster.coordinate(driver)

@@ -12,6 +12,7 @@ from tailrace.protocol.replay import Resume
 from tailrace.protocol.succession import Rejoin
 from tailrace.task.contract.actions import (
     Action,
+    AwaitPeer,
     BeginCalls,
     CallSink,
     ClosePeers,
@@ -21,7 +22,6 @@ from tailrace.task.contract.actions import (
     HoldSlot,
     ReadPlaced,
     ReadState,
-    ReplacePeer,
     ToCoordinator,
     ToPeer,
     WriteState,
@@ -186,8 +186,8 @@ class Workers:
                 self._cluster.send(process.party, process.driver.party, (process.slot, process.epoch, action.message))
             case ConnectPeers():
                 self._connect(process, action)
-            case ReplacePeer():
-                self._replace(process, action)
+            case AwaitPeer():
+                self._await_call(process, action)
             case ClosePeers():
                 self._close_peers(process)
             case HoldSlot():
@@ -264,8 +264,8 @@ class Workers:
             self._call_peer(process, hello, caller)
         self._maybe_connected(process)
 
-    def _replace(self, process: SimulatedProcess, action: ReplacePeer) -> None:
-        """Lets another worker take the place of a peer."""
+    def _await_call(self, process: SimulatedProcess, action: AwaitPeer) -> None:
+        """Lets another worker take the slot of a peer."""
         process.peers.pop(action.peer.slot, None)
         process.meeting.expect_replacement(action.peer)
         early, process.early = process.early, []

@@ -131,7 +131,7 @@ class JobSpans:
                 known.open.pop(status).end(view.at * 1000)
 
     def _checkpoints(self, books: Books, known: _Known, about: Attributes) -> None:
-        for one in books.history:
+        for one in books.past:
             if one.id > known.checkpoint:
                 known.checkpoint = one.id
                 self._checkpoint(one, about)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tailrace.coordinator.actions import CheckpointEnded
-from tailrace.coordinator.durability.checkpoints import HISTORY, Checkpoints, CheckpointSettings
+from tailrace.coordinator.durability.checkpoints import REMEMBERED, Checkpoints, CheckpointSettings
 from tailrace.coordinator.output.output import JobOutput
 from tailrace.elements.cuts import CutKind
 from tailrace.protocol.deployment import Published
@@ -271,10 +271,10 @@ def test_they_say_what_was_overtaken_and_how_the_checkpoint_ended(
 
 def test_the_last_ones_are_remembered() -> None:
     b = Books()
-    for _ in range(HISTORY + 3):
+    for _ in range(REMEMBERED + 3):
         b.complete()
-    assert [b.books.history[0].id, b.books.history[-1].id, len(b.books.history)] == [4, HISTORY + 3, HISTORY]
-    assert (b.books.completed, b.books.last) == (HISTORY + 3, HISTORY + 3)
+    assert [b.books.past[0].id, b.books.past[-1].id, len(b.books.past)] == [4, REMEMBERED + 3, REMEMBERED]
+    assert (b.books.completed, b.books.last) == (REMEMBERED + 3, REMEMBERED + 3)
 
 
 def test_failures_in_a_row_are_forgotten_by_a_good_one() -> None:

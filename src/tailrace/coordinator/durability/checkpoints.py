@@ -17,7 +17,7 @@ from tailrace.state.format import Placed
 from tailrace.state.manifest import Manifest, Prepared, StateFile, encode_manifest
 from tailrace.state.paths import manifest_name, published_mark
 
-HISTORY = 100
+REMEMBERED = 100
 FAILED = 50
 """Checkpoints that were given up, of which the reasons are kept."""
 
@@ -191,7 +191,7 @@ class Checkpoints:
         not."""
         self.requests: list[Any] = []
         """The parties that wait for a checkpoint that has not been triggered yet."""
-        self.history: deque[CheckpointStats] = deque(maxlen=HISTORY)
+        self.past: deque[CheckpointStats] = deque(maxlen=REMEMBERED)
         self.aborted = 0
         self.completed = 0
         self.failures = 0
@@ -223,7 +223,7 @@ class Checkpoints:
     def inherit(self, books: Books) -> None:
         """Takes the figures of an earlier coordinator of this run: its users go on reading them. What restores and
         deletions need is in the storage."""
-        self.history.extend(books.history)
+        self.past.extend(books.past)
         self.completed, self.aborted = books.completed, books.aborted
         self.in_a_row = books.in_a_row
         self.failed.extend(books.failed)
@@ -417,7 +417,7 @@ class Checkpoints:
         self._sizes.update({file.name: file.size for file in manifest.files})
         self.adopt(manifest, path)
         stats = self._stats(pending, manifest, url, now)
-        self.history.append(stats)
+        self.past.append(stats)
         ended = CheckpointEnded(number, tuple(pending.waiting), stats, None)
         return Completed(ended, stats, pending.fresh, pending.ends, pending.resizes)
 

@@ -411,7 +411,7 @@ class Nests:
             raise ProtocolViolation(f"worker {slot} has no part in loop nest {number}")
         return self._nests[number].message(slot, message, now)
 
-    def note_replacement(self, slot: int) -> None:
+    def note_redone(self, slot: int) -> None:
         """Notes that the worker of a slot was replaced, and has done what the lost worker did."""
         for nest in self._nests:
             nest.replaced.add(slot)

@@ -49,7 +49,7 @@ class JobView:
     @property
     def history(self) -> list[CheckpointStats]:
         """The last complete checkpoints, the newest last."""
-        return [] if self.books is None else list(self.books.history)
+        return [] if self.books is None else list(self.books.past)
 
     @property
     def reports(self) -> list[SubtaskReport]:

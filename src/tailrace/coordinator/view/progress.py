@@ -180,7 +180,7 @@ def largest_lags(figures: list[dict[str, float]]) -> dict[str, float]:
 def checkpoint_figures(checkpoints: Books) -> dict[str, Any]:
     """Figures of checkpoints: counts, checkpoints under way, the last failure, outages that the job waits for, and the last
     complete one with its parts in milliseconds."""
-    last = checkpoints.history[-1] if checkpoints.history else None
+    last = checkpoints.past[-1] if checkpoints.past else None
     return {
         "completed": checkpoints.completed,
         "aborted": checkpoints.aborted,

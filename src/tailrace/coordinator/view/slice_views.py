@@ -103,7 +103,7 @@ def books_of(machine: Coordinator, now: int) -> Books | None:
         return None
     waits = [found for one in (durability.storage, durability.places) if (found := _waits(one, now)) is not None]
     return Books(
-        tuple(checkpoints.history),
+        tuple(checkpoints.past),
         checkpoints.completed,
         checkpoints.aborted,
         tuple(_under_way(one, machine.roster, now) for one in list(checkpoints.pending.values())),

@@ -180,7 +180,7 @@ class SnapshotMaker:
             books.aborted,
             books.in_a_row,
             [CheckpointUnderWay(one.id, one.age / 1e6, one.phase, list(one.slots)) for one in books.pending],
-            [_complete(one) for one in books.history],
+            [_complete(one) for one in books.past],
             [CheckpointFailure(one.id, one.timestamp / 1e6, one.reason, one.failure) for one in books.failed],
             [PlaceOutage(one.place, one.reason, one.tries, one.age / 1e6) for one in books.waits],
         )

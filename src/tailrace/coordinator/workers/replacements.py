@@ -261,7 +261,7 @@ class Replacements:
         if history is None:
             return [Cause(f"the messages to worker {slot} are not known any more", FailureKind.WORKER)]
         self._takeovers.failovers.note_replay(slot, now)
-        self._nests.note_replacement(slot)
+        self._nests.note_redone(slot)
         place = self._roster.slots[slot]
         decided: Decisions = [WorkerReplaced(slot, now - active.began_at)]
         decided += [Send(place.index, place.epoch, message) for message in history]

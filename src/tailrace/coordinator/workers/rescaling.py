@@ -43,6 +43,11 @@ class JobSize:
     fits: Callable[[Manifest], str] = _fits_always
     """The reason why the job cannot go on in this size from a checkpoint; empty where it can. A pure function."""
 
+    @property
+    def processes(self) -> int:
+        """The number of task slots that the job holds in this size."""
+        return self.slots + self.standbys
+
 
 class RescaleStage(Enum):
     """The stages of a change of size."""

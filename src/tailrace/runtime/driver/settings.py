@@ -90,7 +90,7 @@ def nests_of(plan: Plan) -> tuple[NestSpec, ...]:
     )
 
 
-def size_of(plan: Plan, bytes_of: bytes, text: str, standbys: int, allow: bool | Collection[str] = False) -> JobSize:
+def size_of(plan: Plan, bytes_of: bytes, text: str, allow: bool | Collection[str] = False) -> JobSize:
     """The size of a job that its coordinator gives it with this plan. `allow`: operators whose state may be dropped."""
 
     def fits(manifest: Manifest) -> str:
@@ -100,7 +100,7 @@ def size_of(plan: Plan, bytes_of: bytes, text: str, standbys: int, allow: bool |
             return str(error)
         return ""
 
-    return JobSize(plan.slots, bytes_of, nests_of(plan), standbys, text, fits)
+    return JobSize(plan.slots, bytes_of, nests_of(plan), text=text, fits=fits)
 
 
 def no_savepoints(plan: Plan) -> str:

@@ -24,12 +24,12 @@ few; the job then holds what it held."""
 class SizeChanges:
     """The changes of one job's size."""
 
-    def __init__(self, name: str, plan: Plan, make: SizeMaker, hold: SlotHolder, standbys: int) -> None:
-        """`standbys`: the number of processes that stand by in the first size."""
+    def __init__(self, name: str, plan: Plan, make: SizeMaker, hold: SlotHolder, held: int) -> None:
+        """`held`: the number of task slots that the job holds."""
         self._name, self._make, self._hold = name, make, hold
         self.plan = plan
         """The plan of the size that the job has, or is about to have."""
-        self._held = plan.slots + standbys
+        self._held = held
         self._other: Plan | None = None
         """The plan that is requested; once the job moves to it, the plan before."""
         self._lock = threading.Lock()
@@ -46,7 +46,7 @@ class SizeChanges:
                 future.set_result(plan.slots)
                 return future
             size = self._make(plan, size_text(sizes))
-            before, needed = self._held, size.slots + size.standbys
+            before, needed = self._held, size.processes
             self._hold(max(before, needed))
             self._other, self._held = plan, max(before, needed)
         future = runner.wish(ChangeSize(size))

@@ -64,8 +64,8 @@ class Peers:
                 self._greet(hello, link)
         self._maybe_connected()
 
-    def replace(self, peer: Peer) -> None:
-        """Expects another worker in the place of a lost peer."""
+    def await_call(self, peer: Peer) -> None:
+        """Awaits the call of the worker that has taken the slot of a peer."""
         old = self.by_slot.pop(peer.slot, None)
         if old is not None:
             self._links.forget(old)

@@ -43,6 +43,7 @@ from tailrace.storage.storedspill import StoredSpill, part_bytes
 from tailrace.task.channels.spilling import SpillPlace
 from tailrace.task.contract.actions import (
     Action,
+    AwaitPeer,
     BeginCalls,
     CallSink,
     ClosePeers,
@@ -52,7 +53,6 @@ from tailrace.task.contract.actions import (
     HoldSlot,
     ReadPlaced,
     ReadState,
-    ReplacePeer,
     ToCoordinator,
     ToPeer,
     WriteState,
@@ -234,8 +234,8 @@ class WorkerProcess:
                 self._send_message(action.message)
             case ConnectPeers():
                 self._peers.connect(action)
-            case ReplacePeer():
-                self._peers.replace(action.peer)
+            case AwaitPeer():
+                self._peers.await_call(action.peer)
             case ClosePeers():
                 self._peers.close()
                 self._stepper.anew()

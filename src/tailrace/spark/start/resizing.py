@@ -27,6 +27,7 @@ def size_changes(checked: Checked, allocated: Allocated) -> SizeChanges | None:
         check_size(spec, blob)
         lost_at_once = on_each_executor(app.master, app.setting, share_of(app.setting, job.env.task_cpus))
         standbys = 0 if standby is None else standby.processes(plan.slots, lost_at_once)
-        return size_of(plan, blob, text, standbys, job.allow_dropped_state)
+        return replace(size_of(plan, blob, text, job.allow_dropped_state), standbys=standbys)
 
-    return SizeChanges(job.name, job.plan, make, allocated.slots.hold, allocated.standbys or 0)
+    held = job.plan.slots + (allocated.standbys or 0)
+    return SizeChanges(job.name, job.plan, make, allocated.slots.hold, held)

@@ -32,9 +32,9 @@ class ConnectPeers:
 
 
 @dataclass(frozen=True, slots=True)
-class ReplacePeer:
-    """An action: replace the peer of this slot by this worker. The link to the old one is closed, if there still is one.
-    `PeerBack` answers it when the new one has called."""
+class AwaitPeer:
+    """An action: await the call of this worker, which has taken the slot of a peer. The link to the peer is closed, if there
+    still is one. `PeerBack` answers it when the worker has called."""
 
     peer: Peer
 
@@ -142,7 +142,7 @@ class CallSink:
 Action = (
     ToCoordinator
     | ConnectPeers
-    | ReplacePeer
+    | AwaitPeer
     | ClosePeers
     | HoldSlot
     | ReadState

@@ -88,7 +88,7 @@ class PeerLost(_Event, frozen=True):
 
 
 class PeerBack(_Event, frozen=True):
-    """Answers `ReplacePeer`: the link to the worker that has taken a lost one's place is up."""
+    """Answers `AwaitPeer`: the link to the worker that has taken a lost one's place is up."""
 
     peer: int
 

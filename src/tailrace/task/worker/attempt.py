@@ -26,7 +26,7 @@ from tailrace.state.parts import Part
 from tailrace.task.channels.inputs import InputChannel
 from tailrace.task.channels.lazy_records import Parked
 from tailrace.task.channels.services import Services
-from tailrace.task.contract.actions import Action, ConnectPeers, ReadPlaced, ReadState, ReplacePeer, ToCoordinator
+from tailrace.task.contract.actions import Action, AwaitPeer, ConnectPeers, ReadPlaced, ReadState, ToCoordinator
 from tailrace.task.contract.jobspec import JobSpec
 from tailrace.task.failover.channel_restore import AsItWas
 from tailrace.task.failover.mirrors import Mirror
@@ -215,7 +215,7 @@ class Attempt:
                 self.recorded.place({peer.slot: peer.home})
                 self.recorded.settle(peer.slot, message.known)
                 (self.recorded.awaiting.add if message.hot else self.recorded.awaiting.discard)(peer.slot)
-                replaces = [ReplacePeer(peer)] if peer.slot in self.slice.peers() else []
+                replaces = [AwaitPeer(peer)] if peer.slot in self.slice.peers() else []
                 return [*replaces, *(self.required_actions() if self.resumed is None else [])]
             case Feed():
                 return self._feed(message)
@@ -286,7 +286,7 @@ class Attempt:
         if recorded is None or feed is None or self.resumed or not feed.expect(place, message.checkpoint):
             return [ToCoordinator(Feeds(place, message.checkpoint, possible=False))]
         recorded.history.forget(place)
-        return [ReplacePeer(message.peer), ToCoordinator(Feeds(place, message.checkpoint))]
+        return [AwaitPeer(message.peer), ToCoordinator(Feeds(place, message.checkpoint))]
 
     def standby_lost(self, place: int, reason: str) -> list[Action]:
         """Goes on without the hot standby in this place."""
