@@ -44,7 +44,7 @@ class JobClock:
         """Sets the time of the job: its driver's clock had `now` at most `late` microseconds ago.
 
         A wall clock that fits in between is that of the driver's machine, or is kept right by servers: it knows better than
-        half of the delay. One that somebody has set does not fit.
+        half of the delay. A clock that was set does not fit.
         """
         wall = self._wall()
         self._offset = (wall if now <= wall <= now + late else now + late // 2) - self._steady()

@@ -371,7 +371,7 @@ class _Process:
         self.needed = 0
 
     def rebind(self) -> None:
-        """Puts stand-ins in the place of functions wherever somebody has bound one since this was last done: a module that
+        """Puts stand-ins in the place of functions wherever code has bound one since this was last done: a module that
         was imported or reloaded since, or a cell of a notebook."""
         known, count = self.references, self._count_references()
         if sys.modules.keys() - self.modules or any(now > before for now, before in zip(count, known, strict=False)):

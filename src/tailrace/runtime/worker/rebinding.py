@@ -25,8 +25,8 @@ def _all_in_sight() -> Iterator[None]:
 
 
 def methods_of_c(owners: Sequence[type], names: Iterable[str]) -> list[tuple[Any, Any]]:
-    """Methods of these names that C has made and somebody has bound (`now = datetime.now`), each with the method that its
-    class has by now."""
+    """Methods of these names that are written in C and that a module has bound (`now = datetime.now`), each with the
+    method that its class has by now."""
     classes, methods = {id(one) for one in owners}, set(names)
     with _all_in_sight():
         bound = [one for one in gc.get_referrers(*owners) if isinstance(one, BuiltinMethodType)]
