@@ -9,7 +9,7 @@ import pytest
 from search.watchers.tables import entries_of
 from tailrace.state.tables import Layer
 from tailrace.testing.backends import Files
-from tests.task.operators.joins.test_columns import Driven
+from tests.task.operators.joins.driven import Driven
 
 pytestmark = pytest.mark.search
 

@@ -13,7 +13,7 @@ from tailrace.connectors.sinks import Collect
 from tailrace.spark.datasources.source import data_source
 from tailrace.testing.faults import Fault
 from tests.spark.datasources.shop import Letters, OldVisits, Orders, Visits, orders
-from tests.task.operators.test_splits import counted_in
+from tests.task.operators.sources.test_splits import counted_in
 
 
 def read(source: Any, options: Any = None, *, form: Any = "rows", parallelism: int = 2) -> list[Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,147 +16,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.elements.batches import Columns
-from tailrace.elements.columns.schemas import OneSchema
-from tailrace.elements.cuts import CutKind, CutRequest
-from tailrace.elements.keys import canonical_bytes, key_group
 from tailrace.elements.timestamps import LAST_TIME, MAX_TIME
 from tailrace.errors import IncompatibleState, UserCodeError
 from tailrace.graph.graph import Node
-from tailrace.graph.operators import How, IntervalJoin, Operator
+from tailrace.graph.operators import How, IntervalJoin
 from tailrace.state.backend import MetaPart
-from tailrace.storage.disk_backend import DiskBackend
 from tailrace.task.channels.services import Services
 from tailrace.task.operators.context import OperatorContext
-from tailrace.task.operators.joins import chunks, joinkeys, segments
 from tailrace.task.operators.joins.columns import ColumnJoinTask
-from tailrace.task.operators.joins.segments import GONE, UNWRITTEN
 from tailrace.testing.backends import Files
-from tests.task.operators.joins.test_interval import HOWS, SECOND, WITHIN, Event, events, model, numbered
-
-SCHEMA = pa.schema([("key", pa.string()), ("at", pa.int64()), ("n", pa.int64())])
-
-
-class Driven:
-    """An operator that is driven by hand."""
-
-    kind: Any = ColumnJoinTask
-
-    def __init__(
-        self,
-        how: How,
-        within: Any,
-        reached: int = 0,
-        make_backend: Callable[..., Any] | None = None,
-        schema: pa.Schema | None = SCHEMA,
-    ) -> None:
-        self.how, self.within = how, within
-        self.node = Node(0, self.operator(how, within), "join", "u", True, 1, "columns", ())
-        services = Services(random_factory=random.Random, make_backend=make_backend)
-        self.task = self.kind(self.node, OperatorContext("join", "u", 0, 1, 0, services))
-        if schema is not None:
-            self.task.schemas.update({name: OneSchema(schema) for name in self.task.schemas})
-        self.found: list[tuple[Any, int]] = []
-        self.late: list[Event] = []
-        self.taken: tuple[list[Event], list[Event]] = ([], [])
-        self.task.out = self.note
-        self.task.side_out = {"late": lambda batch: self.late.extend(map(tuple, batch.to_rows().values))}
-        self.before = reached
-        self.task.ctx.watermark_time = reached
-
-    def operator(self, how: How, within: Any) -> Operator:
-        return IntervalJoin(("key", "key"), within[0] * SECOND, within[1] * SECOND, how, ("_x", "_y"))
-
-    def note(self, batch: Any) -> None:
-        assert batch.times.min() > self.before, "a result is late"
-        values = [self.pair(row) for row in batch.data.to_pylist()]
-        self.found += zip(values, (batch.times // SECOND).tolist(), strict=True)
-
-    def pair(self, row: dict[str, Any]) -> Any:
-        if self.task.filters:
-            return row["key"], row["at"], row["n"]
-        sides = [(row["key"], row["at" + s], row["n" + s]) if row["n" + s] is not None else None for s in ("_x", "_y")]
-        return tuple(sides)
-
-    def push(self, some: list[Event], port: int) -> None:
-        if some:
-            known = len(self.late)
-            data = pa.RecordBatch.from_pydict(
-                {f.name: list(c) for f, c in zip(SCHEMA, zip(*some, strict=True), strict=True)}, SCHEMA
-            )
-            self.task.process(Columns(data, np.array([event[1] * SECOND for event in some], np.int64)), port)
-            self.taken[port].extend(one for one in some if one not in self.late[known:])
-            self.check()
-
-    def advance(self, time: int, limit: int = 1_000) -> None:
-        while not self.task.advance(time, limit):
-            self.check()
-        self.before = time
-        self.check()
-
-    def check(self) -> None:
-        """Checks the invariants."""
-        task, reached = self.task, self.task.ctx.watermark_time
-        for port, side in enumerate(task.sides):
-            kept: Counter[int] = Counter()
-            for one in side.segments:
-                records = one.records
-                self.check_index(one)
-                assert (np.diff(records.seqs) > 0).all()
-                there = records.marks & GONE == 0
-                assert np.count_nonzero(there) == one.alive + one.waiting
-                if self.comes_out(port):
-                    assert np.count_nonzero(records.times[there] <= reached - task.spans[port]) == one.waiting, (
-                        "T27, T29"
-                    )
-                kept.update(records.chunks[there].tolist())
-            del kept[UNWRITTEN]
-            assert kept == {number: chunk.kept for number, chunk in task.front.chunks[port].items()}, "T26"
-            assert side.waiting == sum(one.waiting for one in side.segments)
-
-    def check_index(self, one: Any) -> None:
-        assert (np.diff(one.words) >= 0).all(), "T25"
-        heads = (one.records.hashes[one.rows] >> np.uint64(1 + one.bits)).astype(np.int64)
-        assert (one.words >> one.bits == heads).all(), "T25"
-        assert ((one.words & ((1 << one.bits) - 1)) + one.base == one.records.times[one.rows]).all(), "T25"
-
-    def comes_out(self, port: int) -> bool:
-        """True if a record of an input is let go of, or waits to come out, when event time has passed it."""
-        return True
-
-    def like(self) -> Driven:
-        """Another operator of this kind, at the same event time."""
-        ctx = self.task.ctx
-        other = type(self)(self.how, self.within, ctx.watermark_time, ctx.services.make_backend)
-        other.before = self.before
-        return other
-
-    def restored(self, files: Files | None = None, checkpoint: int = 1) -> Driven:
-        """Another operator that goes on from a checkpoint of this one."""
-        if files is None:
-            files = Files()
-            data = self.task.snapshot(checkpoint)
-            files.take(self.task.backend, checkpoint, kind=CutKind.SAVEPOINT)
-        else:
-            data = self.task.snapshot(checkpoint)
-        other = self.like()
-        other.task.restore([MetaPart(0, 1, False, data)])
-        files.restore(other.task.backend, checkpoint, False)
-        other.found, other.late, other.taken = self.found, self.late, self.taken
-        other.check()
-        return other
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _small() -> Iterator[None]:
-    """Few records to a segment and a chunk, and hashes that are often equal."""
-    with pytest.MonkeyPatch.context() as patch:
-        hashes = joinkeys.hashes_of
-        patch.setattr(segments, "LARGEST", 12)
-        patch.setattr(segments, "_SMALL", 2)
-        patch.setattr(chunks, "CHUNK", 5)
-        patch.setattr(joinkeys, "hashes_of", lambda columns: hashes(columns) & np.uint64(3 << 62 | 1))
-        patch.setattr(joinkeys, "have_exact_hashes", lambda columns: False)
-        yield
+from tests.task.operators.joins.driven import HOWS, SECOND, Driven, events, numbered, run_on_disk
+from tests.task.operators.joins.driven import small_segments as small_segments  # a fixture of all tests here
+from tests.task.operators.joins.test_interval import WITHIN, model
 
 
 @settings(deadline=None, max_examples=60)
@@ -165,135 +35,28 @@ def _small() -> Iterator[None]:
 def test_results_are_those_of_all_pairs_of_records_that_are_not_late(
     how: How, within: tuple[int, int], first: Any, second: Any, chance: random.Random
 ) -> None:
-    """However the records of two inputs are mixed and cut into batches, however far event time leaps and in whatever
-    portions, and wherever checkpoints are taken, given up or gone on from."""
-    one = Driven(how, within)
-    files, taken = Files(), 0
-    left = [numbered(first, 0), numbered(second, 1_000)]
-    while any(left):
-        port = chance.randrange(2)
-        count = chance.randint(1, 5)
-        one.push(left[port][:count], port)
-        del left[port][:count]
-        if chance.random() < 0.4:
-            one.advance(max(one.before, chance.randint(0, 12) * SECOND), chance.randint(1, 3))
-        if chance.random() < 0.5:
-            taken += 1
-            one.task.snapshot(taken)
-            if chance.random() < 0.3:
-                one.task.backend.freeze(CutRequest(taken))
-                one.task.backend.encode(chance.randint(0, 3))
-                one.task.backend.abort(taken)
-            else:
-                files.take(one.task.backend, taken)
-                if chance.random() < 0.4:
-                    one, files = one.restored(files, taken), Files()
-                elif chance.random() < 0.7:
-                    files.confirm(one.task.backend, taken)
-                else:
-                    one.task.backend.abort(taken)
-    one.advance(MAX_TIME, chance.randint(1, 9))
+    one, files, taken = Driven(how, within).run_by_chance(first, second, chance)
     assert Counter(one.found) == model(how, within, *one.taken)
-    assert len(one.late) + len(one.taken[0]) + len(one.taken[1]) == len(first) + len(second)
     assert one.task.next_event() is None and one.task.state_entries() == 0
-    taken += 1
-    files.take(one.task.backend, taken)
+    files.take(one.task.backend, taken + 1)
     assert not sum(table.base.count for table in one.task.backend.tables.values())
 
 
 @pytest.mark.parametrize("how", HOWS)
 def test_results_come_in_one_order_wherever_it_goes_on(how: How) -> None:
-    """A worker that takes over from a checkpoint emits what the lost one would have, record by record."""
-    chance = random.Random(5)
-    one = Driven(how, (-2, 3))
-    some = [(f"k{chance.randrange(20)}", 5 + i // 8, i) for i in range(60)]
-    for i in range(0, 60, 6):
-        one.push(some[i : i + 6], 0)
-        one.push(some[i + 3 : i + 6], 1)
-    one.advance(6 * SECOND)
-    other = one.restored()
-    other.found = []
-    one.found.clear()
-    for task in (one, other):
-        task.task.advance(9 * SECOND, 2)
-        task.advance(9 * SECOND, 3)
-        task.push([("a", 10, 500), ("b", 11, 501), ("a", 10, 502)], 0)
-        task.push([("a", 10, 600), ("c", 11, 601), ("a", 11, 602)], 1)
-        task.advance(MAX_TIME, 2)
-    assert one.found == other.found != []
+    Driven(how, (-2, 3)).check_one_order(("a", 11, 603))
 
 
 @pytest.mark.parametrize("how", HOWS)
 def test_results_are_the_same_with_state_on_disk(how: How, tmp_path: Path) -> None:
-    chance = random.Random(3)
-    first = [(chance.choice("abcdef"), 1 + i // 4, i) for i in range(80)]
-    second = [(chance.choice("abcdef"), 1 + i // 4, 100 + i) for i in range(80)]
-    one = Driven(how, (-2, 3), make_backend=lambda uid, subtask: DiskBackend(tmp_path / f"{random.random()}", 128))
-    files = Files()
-    for i in range(0, 80, 8):
-        one.push(first[i : i + 8], 0)
-        one.push(second[i : i + 8], 1)
-        one.advance((i // 4) * SECOND)
-        if i == 40:
-            old, (one, files) = one, (one.restored(checkpoint=100), Files())
-            old.task.close()
-        files.take(one.task.backend, i + 2)
-        files.confirm(one.task.backend, i + 2)
-    one.advance(MAX_TIME)
+    one = run_on_disk(lambda make: Driven(how, (-2, 3), make_backend=make), tmp_path)
     assert Counter(one.found) == model(how, (-2, 3), *one.taken)
-    one.task.close()
 
 
 @pytest.mark.parametrize("how", HOWS)
 def test_a_start_at_another_parallelism_deals_out_what_is_kept_by_key_groups(how: How) -> None:
-    """Two subtasks go on from one, and one goes on from these."""
-    chance = random.Random(8)
-    first = numbered([(f"k{chance.randrange(30)}", 3 + i // 9) for i in range(60)], 0)
-    second = numbered([(f"k{chance.randrange(30)}", 3 + i // 9) for i in range(60)], 100)
-    one = Driven(how, (-1, 2))
-    one.push(first[:30], 0)
-    one.push(second[:20], 1)
-    halves = [split(one, range(64 * i, 64 * i + 64), i, 2) for i in (0, 1)]
-    for port, some in ((1, second[20:40]), (0, first[30:50])):
-        for i, half in enumerate(halves):
-            half.push([event for event in some if key_group(event[0], 128) // 64 == i], port)
-    for half in halves:
-        half.advance(4 * SECOND, 2)
-    one = together(halves)
-    one.push(second[40:], 1)
-    one.push(first[50:], 0)
-    one.advance(MAX_TIME)
+    one = Driven(how, (-1, 2)).run_on_parallelisms((4, 4), [])
     assert Counter(one.found) == model(how, (-1, 2), *one.taken) != Counter()
-
-
-def split(one: Driven, groups: range, subtask: int, parallelism: int) -> Driven:
-    files = Files()
-    data = one.task.snapshot(7 + subtask)
-    files.take(one.task.backend, 7 + subtask, kind=CutKind.SAVEPOINT)
-    other = one.like()
-    other.task.ctx.subtask, other.task.ctx.parallelism = subtask, parallelism
-    other.task.restore([MetaPart(0, 1, False, data)])
-    files.restore(other.task.backend, 7 + subtask, False, groups)
-    other.found, other.late, other.taken = one.found, one.late, one.taken
-    other.check()
-    return other
-
-
-def together(some: list[Driven]) -> Driven:
-    other = some[0].like()
-    other.before = other.task.ctx.watermark_time = min(one.before for one in some)
-    parts = [MetaPart(i, len(some), False, one.task.snapshot(1)) for i, one in enumerate(some)]
-    other.task.restore(parts)
-    for one in some:
-        files = Files()
-        files.take(one.task.backend, 1)
-        for blocks in files.snapshots[1].blocks.items():
-            for info, data in blocks[1]:
-                other.task.backend.apply(info, blocks[0], data)
-    other.task.backend.end_restore(False)
-    other.found, other.late, other.taken = some[0].found, some[0].late, some[0].taken
-    other.check()
-    return other
 
 
 def test_what_is_kept_is_bounded_by_the_interval() -> None:
@@ -363,19 +126,9 @@ KEYS: dict[str, tuple[Any, Any, list[Any], list[Any]]] = {
 @pytest.mark.parametrize("name", KEYS)
 def test_keys_are_equal_as_in_rows(name: str) -> None:
     first, second, a, b = KEYS[name]
-    one = Driven("inner", (0, 0), schema=None)
-    pairs: list[Any] = []
-    one.task.out = lambda batch: pairs.extend(zip(*batch.data.select(["n_x", "n_y"]).to_pydict().values(), strict=True))
-    for port, (kind, values) in enumerate(((first, a), (second, b))):
-        data = pa.record_batch({"key": pa.array(values, kind), "n": pa.array(range(len(values)), pa.int64())})
-        one.task.process(Columns(data, np.full(len(values), 5)), port)
-    keys = [plain_key_of(pa.array(values, kind).to_pylist()) for kind, values in ((first, a), (second, b))]
+    pairs, keys = Driven("inner", (0, 0), schema=None).pairs_of(((first, a), (second, b)))
     expected = {(i, j) for i, x in enumerate(keys[0]) for j, y in enumerate(keys[1]) if x == y}
     assert {*pairs} == expected != set() and len(pairs) == len(expected)
-
-
-def plain_key_of(keys: list[Any]) -> list[bytes]:
-    return [canonical_bytes(key) for key in keys]
 
 
 def test_keys_of_several_columns_are_joined() -> None:

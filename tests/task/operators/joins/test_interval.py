@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,16 +19,12 @@ from tailrace.errors import IncompatibleState, UserCodeError
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import How, IntervalJoin
 from tailrace.state.backend import MetaPart
-from tailrace.storage.disk_backend import DiskBackend
 from tailrace.task.channels.services import Services
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.joins.interval import TIMES, IntervalJoinTask
 from tailrace.testing.backends import Files
+from tests.task.operators.joins.driven import HOWS, SECOND, Event, events, numbered, run_on_disk
 
-Event = tuple[str, int, int]
-"""(key, time in seconds, number)."""
-SECOND = 1_000_000
-HOWS: tuple[How, ...] = get_args(How)
 WITHIN = [(-2, 3), (0, 0), (0, 4), (-4, 0), (1, 3), (-3, -1)]
 
 
@@ -123,13 +119,6 @@ def key_of(event: Event) -> str:
     return event[0]
 
 
-def numbered(events: list[tuple[str, int]], first: int) -> list[Event]:
-    return [(key, time, first + i) for i, (key, time) in enumerate(events)]
-
-
-events = st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 12)), max_size=25)
-
-
 @settings(deadline=None)
 @given(st.sampled_from(HOWS), st.sampled_from(WITHIN), events, events, st.randoms(use_true_random=False))
 def test_results_are_those_of_all_pairs_of_records_that_are_not_late(
@@ -205,19 +194,8 @@ def test_a_record_with_a_partner_is_not_kept_where_only_that_matters(how: How) -
 
 @pytest.mark.parametrize("how", HOWS)
 def test_results_are_the_same_with_state_on_disk(how: How, tmp_path: Path) -> None:
-    chance = random.Random(3)
-    first = [(chance.choice("abcdef"), 1 + i // 4, i) for i in range(80)]
-    second = [(chance.choice("abcdef"), 1 + i // 4, 100 + i) for i in range(80)]
-    one = Driven(how, (-2, 3), make_backend=lambda uid, subtask: DiskBackend(tmp_path, 128))
-    files = Files()
-    for i in range(0, 80, 8):
-        one.push(first[i : i + 8], 0)
-        one.push(second[i : i + 8], 1)
-        one.advance((i // 4) * SECOND)
-        files.take(one.task.backend, i + 1)
-    one.advance(MAX_TIME)
+    one = run_on_disk(lambda make: Driven(how, (-2, 3), make_backend=make), tmp_path, goes_on=False)
     assert Counter(one.found) == model(how, (-2, 3), *one.taken)
-    one.task.close()
 
 
 def test_results_come_in_one_order_wherever_it_goes_on() -> None:

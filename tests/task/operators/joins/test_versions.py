@@ -14,29 +14,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.elements.batches import Columns
-from tailrace.elements.cuts import CutRequest
-from tailrace.elements.keys import key_group
 from tailrace.elements.timestamps import MAX_TIME
 from tailrace.errors import IncompatibleState
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import AsOfJoin, How, Operator
 from tailrace.state.backend import MetaPart
-from tailrace.storage.disk_backend import DiskBackend
 from tailrace.task.channels.services import Services
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.joins.segments import GONE, VersionSegment
 from tailrace.task.operators.joins.versions import RECORDS, ColumnVersionsTask
 from tailrace.testing.backends import Files
-from tests.task.operators.joins.test_columns import (  # noqa: F401
-    KEYS,
+from tests.task.operators.joins.driven import (
     SCHEMA,
+    SECOND,
     Driven,
-    _small,
-    plain_key_of,
-    split,
-    together,
+    Event,
+    events,
+    numbered,
+    run_on_disk,
 )
-from tests.task.operators.joins.test_interval import SECOND, Event, events, numbered
+from tests.task.operators.joins.driven import small_segments as small_segments  # a fixture of all tests here
+from tests.task.operators.joins.test_columns import KEYS
 
 HOWS: list[How] = ["inner", "left", "semi", "anti"]
 Options = tuple[int | None, int | None]
@@ -97,107 +95,27 @@ def model(how: How, options: Options, first: list[Event], second: list[Event]) -
 def test_each_record_that_is_not_late_has_the_newest_version_that_is_not_later(
     how: How, options: Options, first: Any, second: Any, chance: random.Random
 ) -> None:
-    """However the records of two inputs are mixed and cut into batches, however far event time leaps and in whatever
-    portions, and wherever checkpoints are taken, given up or gone on from."""
-    one = Versions(how, options)
-    files, taken = Files(), 0
-    left = [numbered(first, 0), numbered(second, 1_000)]
-    while any(left):
-        port = chance.randrange(2)
-        count = chance.randint(1, 5)
-        one.push(left[port][:count], port)
-        del left[port][:count]
-        if chance.random() < 0.4:
-            time = max(one.task.ctx.watermark_time, chance.randint(0, 12) * SECOND)
-            if chance.random() < 0.5:
-                one.advance(time, chance.randint(1, 3))
-            else:  # a cut may be between two portions
-                one.task.advance(time, chance.randint(1, 3))
-        if chance.random() < 0.5:
-            taken += 1
-            one.task.snapshot(taken)
-            if chance.random() < 0.3:
-                one.task.backend.freeze(CutRequest(taken))
-                one.task.backend.encode(chance.randint(0, 3))
-                one.task.backend.abort(taken)
-            else:
-                files.take(one.task.backend, taken)
-                if chance.random() < 0.4:
-                    one, files = one.restored(files, taken), Files()
-                elif chance.random() < 0.7:
-                    files.confirm(one.task.backend, taken)
-                else:
-                    one.task.backend.abort(taken)
-    one.advance(MAX_TIME, chance.randint(1, 9))
+    one, *_ = Versions(how, options).run_by_chance(first, second, chance)
     assert Counter(one.found) == model(how, options, *one.taken)
-    assert len(one.late) + len(one.taken[0]) + len(one.taken[1]) == len(first) + len(second)
     left_over = 0 if options[0] is not None else len({b[0] for b in one.taken[1]})
     assert one.task.next_event() is None and one.task.state_entries() == left_over
 
 
 @pytest.mark.parametrize("how", HOWS)
 def test_results_come_in_one_order_wherever_it_goes_on(how: How) -> None:
-    chance = random.Random(5)
-    one = Versions(how, (None, None))
-    some = [(f"k{chance.randrange(20)}", 5 + i // 8, i) for i in range(60)]
-    for i in range(0, 60, 6):
-        one.push(some[i : i + 6], 0)
-        one.push(some[i + 3 : i + 6], 1)
-    one.advance(6 * SECOND)
-    other = one.restored()
-    other.found = []
-    one.found.clear()
-    for task in (one, other):
-        task.task.advance(9 * SECOND, 2)
-        task.advance(9 * SECOND, 3)
-        task.push([("a", 10, 500), ("b", 11, 501), ("a", 10, 502)], 0)
-        task.push([("a", 10, 600), ("c", 11, 601), ("a", 11, 602), ("a", 10, 603)], 1)
-        task.advance(MAX_TIME, 2)
-    assert one.found == other.found != []
+    Versions(how, (None, None)).check_one_order(("a", 10, 603))
 
 
 @pytest.mark.parametrize("how", HOWS)
 def test_results_are_the_same_with_state_on_disk(how: How, tmp_path: Path) -> None:
-    chance = random.Random(3)
-    first = [(chance.choice("abcdef"), 1 + i // 4, i) for i in range(80)]
-    second = [(chance.choice("abcdef"), 1 + i // 4, 100 + i) for i in range(80)]
-    one = Versions(how, (4, None), make_backend=lambda uid, subtask: DiskBackend(tmp_path / f"{random.random()}", 128))
-    files = Files()
-    for i in range(0, 80, 8):
-        one.push(first[i : i + 8], 0)
-        one.push(second[i : i + 8], 1)
-        one.advance((i // 4) * SECOND)
-        if i == 40:
-            old, (one, files) = one, (one.restored(checkpoint=100), Files())
-            old.task.close()
-        files.take(one.task.backend, i + 2)
-        files.confirm(one.task.backend, i + 2)
-    one.advance(MAX_TIME)
+    one = run_on_disk(lambda make: Versions(how, (4, None), make_backend=make), tmp_path)
     assert Counter(one.found) == model(how, (4, None), *one.taken)
-    one.task.close()
 
 
 @pytest.mark.parametrize("options", [(None, None), (3, None), (None, 9)])
 def test_a_start_at_another_parallelism_deals_out_what_is_kept_by_key_groups(options: Options) -> None:
-    """Two subtasks go on from one, and one goes on from these, which were at two event times."""
-    chance = random.Random(8)
-    first = numbered([(f"k{chance.randrange(30)}", 3 + i // 9) for i in range(60)], 0)
-    second = numbered([(f"k{chance.randrange(30)}", 3 + i // 9) for i in range(60)], 100)
-    one = Versions("left", options)
-    one.push(first[:30], 0)
-    one.push(second[:20], 1)
-    halves = [split(one, range(64 * i, 64 * i + 64), i, 2) for i in (0, 1)]
-    for port, some in ((1, second[20:40]), (0, first[30:50])):
-        for i, half in enumerate(halves):
-            half.push([event for event in some if key_group(event[0], 128) // 64 == i], port)
-    for half, time in zip(halves, (4, 6), strict=True):
-        half.advance(time * SECOND, 2)
-    floors = [(64, 128, 6 * SECOND)]
-    one = together(halves)
-    one.task.restore_floors(floors)
-    one.push(second[40:], 1)
-    one.push(first[50:], 0)
-    one.advance(MAX_TIME)
+    """Of the two subtasks in between, each is at an event time of its own."""
+    one = Versions("left", options).run_on_parallelisms((4, 6), [(64, 128, 6 * SECOND)])
     assert Counter(one.found) == model("left", options, *one.taken) != Counter()
 
 
@@ -249,14 +167,7 @@ def test_a_change_of_keep_or_load_until_holds_for_what_is_kept() -> None:
 @pytest.mark.parametrize("name", KEYS)
 def test_keys_are_equal_as_in_rows(name: str) -> None:
     first, second, a, b = KEYS[name]
-    one = Versions("inner", (None, None), schema=None)
-    pairs: list[Any] = []
-    one.task.out = lambda batch: pairs.extend(zip(*batch.data.select(["n_x", "n_y"]).to_pydict().values(), strict=True))
-    for port, (kind, values) in enumerate(((first, a), (second, b))):
-        data = pa.record_batch({"key": pa.array(values, kind), "n": pa.array(range(len(values)), pa.int64())})
-        one.task.process(Columns(data, np.full(len(values), 5)), port)
-    one.task.advance(5, 100)
-    keys = [plain_key_of(pa.array(values, kind).to_pylist()) for kind, values in ((first, a), (second, b))]
+    pairs, keys = Versions("inner", (None, None), schema=None).pairs_of(((first, a), (second, b)))
     expected = {(i, max(j for j, y in enumerate(keys[1]) if x == y)) for i, x in enumerate(keys[0]) if x in keys[1]}
     assert sorted(pairs) == sorted(expected) != []
 

@@ -21,8 +21,8 @@ from tailrace.state.backend import MetaPart
 from tailrace.task.operators.joins import windowed
 from tailrace.task.operators.joins.windowed import ColumnWindowJoinTask
 from tailrace.testing.backends import Files
-from tests.task.operators.joins.test_columns import SCHEMA, Driven, _small  # noqa: F401
-from tests.task.operators.joins.test_interval import HOWS, SECOND, Event, events, numbered
+from tests.task.operators.joins.driven import HOWS, SCHEMA, SECOND, Driven, Event, events, numbered
+from tests.task.operators.joins.driven import small_segments as small_segments  # a fixture of all tests here
 
 Sizes = tuple[int, int, int]
 """Size, slide and offset of windows, in seconds."""
