@@ -31,10 +31,9 @@ from tailrace.api.checks.arguments import (
     named_aggregates,
     title_of,
 )
-from tailrace.api.checks.event_time import check_in_order, check_lifetimes
+from tailrace.api.checks.event_time import check_behind_source, check_clock_options, check_in_order, check_lifetimes
 from tailrace.api.checks.hints import CONNECTED, VERBS, WINDOWED, instead_of, missing
 from tailrace.api.checks.side_outputs import side_of
-from tailrace.api.checks.source_time import check_behind_source, check_clock_options
 from tailrace.api.connectors import Sink
 from tailrace.api.failing import FAIL, HasKey, OnError, Retry, aside_of, check_on_error
 from tailrace.api.functions import (

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tailrace.api.checks.arguments import check_callable, check_methods, check_selector
-from tailrace.api.checks.source_time import check_waits_when_idle
+from tailrace.api.checks.event_time import check_waits_when_idle
 from tailrace.api.functions import AggregateFunction
 from tailrace.api.loops.options import Combine, LoopCall, PartOfRound, Rounds
 from tailrace.api.nodes import Stream, add_node, default_name, described_scope
