@@ -277,8 +277,8 @@ class JobRunner(threading.Thread):
         slot, launch = action.slot, action.launch
         address = self._workers.listener.address
         name, ports, tls = self.monitor.job_name, self._at.ports, self._at.tls
-        job, at = (name, self.machine.incarnation), (address, self._token, launch, ports, tls)
-        config = WorkerConfig(slot, *job, *at, intercepts=self.machine.takeovers.enabled, waits=self.machine.waits)
+        job, intercepts, waits = (name, self.machine.incarnation), self.machine.takeovers.enabled, self.machine.waits
+        config = WorkerConfig(slot, *job, address, self._token, launch, ports, tls, intercepts=intercepts, waits=waits)
         self._provider.launch(config, self._end_of(launch))
 
     def _end_of(self, launch: int) -> SlotEnded:
