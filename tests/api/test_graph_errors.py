@@ -498,6 +498,14 @@ CASES: dict[str, tuple[Callable[[Env], object], type[Exception], str]] = {
         tr.GraphError,
         "from_dataframe: form must be 'rows' or 'columns', not 'arrow'",
     ),
+    "a DataFrame that is read anew": (
+        lambda env: env.from_dataframe(None, refresh=60),
+        tr.GraphError,
+        "from_dataframe: a DataFrame is read once, and refresh is for lookups: a second reading gives rows, not what has "
+        "changed. To look rows up in the newest version, use stream.lookup(df, on=..., refresh=...); to go on with the rows "
+        "that come, env.from_table(..., follow=True) for Delta and Iceberg, or env.from_streaming(spark.readStream...); for "
+        "changes, tr.sources.PostgresChanges",
+    ),
     "collecting what never ends": (
         lambda env: env.from_source(tr.sources.Sequence(0, None), name="all").map(id).collect(),
         tr.GraphError,

@@ -176,6 +176,13 @@ class Environment:
         anything else than a DataFrame, and for a streaming one."""
         if form not in ("rows", "columns"):
             raise GraphError(f"from_dataframe: form must be 'rows' or 'columns', not {form!r}")
+        if "refresh" in options:
+            raise GraphError(
+                "from_dataframe: a DataFrame is read once, and refresh is for lookups: a second reading gives rows, not "
+                "what has changed. To look rows up in the newest version, use stream.lookup(df, on=..., refresh=...); to go "
+                "on with the rows that come, env.from_table(..., follow=True) for Delta and Iceberg, or "
+                "env.from_streaming(spark.readStream...); for changes, tr.sources.PostgresChanges"
+            )
         if not hasattr(df, "mapInArrow") or not hasattr(df, "schema"):
             kind = type(df)
             got = (
