@@ -44,9 +44,14 @@ COUNTS = ("n > 1", "total is not null and total % 2 = 0", "low < high", "k is no
 
 @dataclass(frozen=True)
 class Where:
-    """Rows for which a condition holds."""
+    """Rows for which a condition holds, and the ends. Spark moves a condition that does not name the time in front of
+    `withWatermark`: ends that it left out would not move the watermark, and nothing before them would ever be over."""
 
     text: str
+
+    @property
+    def whole(self) -> str:
+        return f"({self.text}) or k = '{END}'"
 
 
 @dataclass(frozen=True)
@@ -152,7 +157,7 @@ def _spark_steps(df: Any, steps: tuple[Any, ...], other: Any) -> Any:
 
     for step in steps:
         if isinstance(step, Where):
-            df = df.where(step.text)
+            df = df.where(step.whole)
         elif isinstance(step, Value):
             df = df.withColumn("v", F.expr(step.text))
         elif isinstance(step, Once):
@@ -197,7 +202,7 @@ def _either(first: str, second: str) -> Any:
 def _our_steps(stream: Any, steps: tuple[Any, ...], other: Any) -> Any:
     for step in steps:
         if isinstance(step, Where):
-            stream = stream.sql(f"select * from stream where {step.text}")
+            stream = stream.sql(f"select * from stream where {step.whole}")
         elif isinstance(step, Value):
             stream = stream.sql(f"select * except (v), {step.text} as v from stream")
         elif isinstance(step, Once):
