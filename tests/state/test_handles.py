@@ -330,10 +330,15 @@ def test_a_timer_needs_a_key_and_one_clock() -> None:
 
     with pytest.raises(tr.UserCodeError, match="timers need a keyed stream; use key_by before"):
         tr.testing.harness(unkeyed).push(1)
-    for times in ({}, {"event_time": 1, "processing_time": 1}):
+    for unnamed, times in (
+        ((), {}),
+        ((), {"event_time": 1, "processing_time": 1}),
+        ((1,), {}),
+        ((1,), {"event_time": 1}),
+    ):
 
-        def wrong(value: Any, ctx: tr.Context, times: dict[str, float] = times) -> None:
-            ctx.set_timer(**times)
+        def wrong(value: Any, ctx: Any, unnamed: Any = unnamed, times: dict[str, float] = times) -> None:
+            ctx.set_timer(*unnamed, **times)
 
         with pytest.raises(tr.UserCodeError, match="give a timer either event_time= or processing_time="):
             tr.testing.harness(wrong, key=abs).push(1)

@@ -195,8 +195,8 @@ class OperatorContext(ContextCutState):
         found[0].append(own_copy(value) if self.services.copy_records else value)
         found[1].append(self.current_time if timestamp is None else floor_micros(timestamp))
 
-    def set_timer(self, *, event_time: Any = None, processing_time: Any = None) -> None:
-        timers, time = self._timer(event_time, processing_time)
+    def set_timer(self, *unnamed: Any, event_time: Any = None, processing_time: Any = None) -> None:
+        timers, time = self._timer(event_time, processing_time, unnamed)
         if timers is self.processing_timers and time - self.services.now > FARTHEST_TIMER:
             raise OverflowError(
                 f"operator {self.name!r}: a processing-time timer at {processing_time!r} is more than a thousand years "
@@ -204,13 +204,16 @@ class OperatorContext(ContextCutState):
             )
         timers.set(self.key, time)
 
-    def delete_timer(self, *, event_time: Any = None, processing_time: Any = None) -> None:
-        timers, time = self._timer(event_time, processing_time)
+    def delete_timer(self, *unnamed: Any, event_time: Any = None, processing_time: Any = None) -> None:
+        timers, time = self._timer(event_time, processing_time, unnamed)
         timers.delete(self.key, time)
 
-    def _timer(self, event_time: Any, processing_time: Any) -> tuple[Timers, int]:
-        if (event_time is None) == (processing_time is None):
-            raise StateAccessError(f"operator {self.name!r}: give a timer either event_time= or processing_time=")
+    def _timer(self, event_time: Any, processing_time: Any, unnamed: tuple[Any, ...]) -> tuple[Timers, int]:
+        if unnamed or (event_time is None) == (processing_time is None):
+            raise StateAccessError(
+                f"operator {self.name!r}: give a timer either event_time= or processing_time=: "
+                f"ctx.set_timer(event_time=ctx.timestamp + 60)"
+            )
         timers = self.event_timers if processing_time is None else self.processing_timers
         if timers is None:
             raise StateAccessError(
