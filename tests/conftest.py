@@ -149,9 +149,10 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 # then end at about the same time.
 # fmt: off
 LONGEST = [
-    "test_cluster", "test_allocation", "test_connect", "test_recovery", "test_programs", "test_dataframes", "test_program",
-    "test_executors", "test_submit", "test_run", "test_failures", "test_loop_recovery", "test_package",
-    "test_flights_faults", "test_flights", "test_load", "test_checkpoints", "test_strangers", "test_types",
+    "test_cluster", "test_allocation", "test_connect", "test_started_once_more", "test_losses_by_chance", "test_recovery",
+    "test_flights", "test_executors", "test_service", "test_programs", "test_dataframes", "test_program", "test_submit",
+    "test_run", "test_failures", "test_loop_recovery", "test_package", "test_flights_faults", "test_load",
+    "test_checkpoints", "test_strangers", "test_types",
     "test_cancel", "test_golden", "test_aggregates_by_chance", "test_docs", "test_routes", "test_materialised",
 ]
 # fmt: on
@@ -159,6 +160,7 @@ LONGEST = [
 
 # Parameters and seeds that take longest among several of the same test or of a test beside it: only --exhaustive runs them.
 MORE_OF_THE_SAME = {
+    "tests/connectors/files/test_partitioned.py::test_rows_come_back_from_folders_by_columns[s3-0]",
     "tests/coordinator/loops/test_loop_orders.py::test_two_heads_in_every_order",
     "tests/examples/test_archive.py::test_each_line_is_in_the_folder_of_its_day[None-1]",
     "tests/examples/test_archive.py::test_each_line_is_in_the_folder_of_its_day[None-2]",
