@@ -7,12 +7,15 @@ This process becomes PySpark's own daemon in four cases: tailrace is not found, 
 be imported; or a library has started a thread, which a forked process would lack.
 """
 
+import contextlib
 import gc
 import importlib
 import importlib.util
 import os
 import runpy
+import signal
 import sys
+from typing import Any
 
 DAEMON = "pyspark.daemon"
 NEEDED = (
@@ -24,8 +27,10 @@ NEEDED = (
     # by those above, when called:
     *("csv", "email.message", "email.parser", "encodings.idna", "importlib.metadata", "numpy.ma"),
 )
-"""Modules imported beforehand. pandas is not among them: it takes longer than all of these, and the code that uses it
-imports it."""
+"""Modules imported beforehand. pandas is not among them: it takes half as long as all of these, and not every job uses
+it."""
+LATER_SECONDS = 2.0
+"""Seconds behind the last fork after which pandas is imported. Workers start in a bunch, and the first ones do not wait."""
 JEMALLOC = "JE_ARROW_MALLOC_CONF"
 """Setting that pyarrow reads when it is loaded. pyarrow then starts a thread to tidy up its memory, which no forked
 process would have."""
@@ -73,9 +78,33 @@ def give_each_its_own_chance() -> None:
         os.register_at_fork(after_in_child=numpy.seed)
 
 
+def import_pandas_later() -> None:
+    """Imports pandas in this process once it has forked its first workers and rests. pyarrow imports pandas in every
+    process that makes an array, which takes a second and 62 MiB of each worker. Workers that start again, and those of the
+    next job, share it."""
+    # numexpr, which pandas imports where it is there, starts threads.
+    if importlib.util.find_spec("pandas") is None or importlib.util.find_spec("numexpr") is not None:
+        return
+
+    def import_it(*_: Any) -> None:
+        with contextlib.suppress(Exception):  # a worker that needs it reports why it cannot be imported
+            importlib.import_module("pandas")
+        gc.freeze()
+
+    def wait_again() -> None:
+        if "pandas" not in sys.modules:
+            signal.setitimer(signal.ITIMER_REAL, LATER_SECONDS)
+
+    signal.signal(signal.SIGALRM, import_it)
+    os.register_at_fork(
+        after_in_parent=wait_again, after_in_child=lambda: signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    )
+
+
 if __name__ == "__main__":
     if not is_ready():
         become_pysparks_own()
     give_each_its_own_chance()
+    import_pandas_later()
     gc.freeze()  # no worker collects garbage among the objects that all of them share
     runpy.run_module(DAEMON, run_name="__main__", alter_sys=True)
