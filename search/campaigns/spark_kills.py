@@ -13,8 +13,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import os
 import random
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -30,6 +33,7 @@ import pyarrow.parquet as pq
 
 from search.campaigns.spark_program import FILE_ROWS, KEYS, text_of
 from search.seeds import seeds_of
+from tests import class_archive
 
 VICTIMS = ("query", "reader", "worker", "executor", "commit", "driver")
 """`query` and `reader` are stopped; `commit` is a Python process in which Spark's driver runs parts of a query."""
@@ -48,7 +52,6 @@ class Killed:
         self.folder, self.rng = folder, rng
         self.files = 0
         self.kills = Counter[str]()
-        self.failures: list[str] = []
         self.program: subprocess.Popen[bytes] | None = None
         for name in ("s", "d"):
             (folder / name).mkdir()
@@ -58,7 +61,10 @@ class Killed:
         (self.folder / "status").unlink(missing_ok=True)
         command = [sys.executable, "-m", "search.campaigns.spark_program", str(self.folder)]
         with open(self.folder / "log", "ab") as log:
-            self.program = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
+            environ = os.environ | class_archive.options()
+            self.program = subprocess.Popen(
+                command, cwd=ROOT, env=environ, stdout=log, stderr=log, start_new_session=True
+            )
 
     def status(self) -> dict[str, Any]:
         """What the program has noted; empty where it has not."""
@@ -88,10 +94,13 @@ class Killed:
             (self.folder / source / f".{name}").rename(self.folder / source / name)
         self.files += 1
 
-    def run(self, victims: Sequence[str]) -> None:
-        """One kill after the other, while rows come; then the end."""
+    def run(self, victims: Sequence[str], seconds: float) -> None:
+        """One kill after the other while rows come, and the time is not over; then the end."""
+        until = time.monotonic() + seconds
         self.start()
         for victim in victims:
+            if time.monotonic() > until:
+                break
             self.go_on()
             self.kill(victim)
         self.go_on()
@@ -101,22 +110,25 @@ class Killed:
         self.program.wait(60)
 
     def go_on(self) -> None:
-        """Rows come, until there are some more checkpoints, or a moment is over."""
+        """Rows come, until all are through, or there are some more checkpoints."""
 
         def runs() -> bool:
             now = self.status()
             return now.get("status") == "RUNNING" and now["queries"] == 2
 
         self.wait("a running job", runs)
-        begun, aim = self.status()["checkpoints"], self.rng.randint(1, 4)
+        begun, aim = self.status()["checkpoint"], self.rng.randint(1, 4)
         for _ in range(self.rng.randint(1, 6)):
             self.offer()
 
-        def far_enough() -> bool:
-            now = self.status()
-            return not now or now["status"] != "RUNNING" or not 0 <= now["checkpoints"] - begun < aim
+        def all_through() -> bool:
+            return self.status().get("rows") == 2 * self.files * FILE_ROWS
 
-        self.wait("checkpoints", far_enough)
+        def some_checkpoints() -> bool:
+            now = self.status()
+            return not now or now["status"] != "RUNNING" or not 0 <= now["checkpoint"] - begun < aim
+
+        self.wait("rows", all_through if self.rng.random() < 0.5 else some_checkpoints)
         time.sleep(self.rng.uniform(0.0, 1.0))
 
     def kill(self, victim: str) -> None:
@@ -131,9 +143,13 @@ class Killed:
             (self.folder / "command").write_text(victim)
             self.wait("a stopped query", lambda: not (self.folder / "command").exists())
         else:
-            pids = [pid for pid in now.get("workers", []) if victim == "worker"]
-            pids += [one.pid for one in family if victim == "executor" and _is_executor(one)]
-            pids += [one.pid for one in family if victim == "commit" and _is_of_driver(one, family)]
+            workers = now.get("workers", [])
+            found = {
+                "worker": workers,
+                "executor": [one.pid for one in (*family, *_ancestors(workers)) if _is_executor(one)],
+                "commit": [one.pid for one in family if _is_of_driver(one, family)],
+            }
+            pids = sorted(set(found[victim]))
             if not pids:
                 return
             with contextlib.suppress(ProcessLookupError):
@@ -168,6 +184,12 @@ class Killed:
 
     # The end.
 
+    def failures(self) -> Counter[str]:
+        """Reasons for which jobs and queries have failed, without their figures."""
+        path = self.folder / "failures"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return Counter(re.sub(r"[0-9a-f]{8,}|[0-9]+", "#", line)[:200] for line in lines)
+
     def check(self) -> None:
         """Raises `Wrong` where a sink has not what was offered."""
         offered = {(source, n): text_of(source, n) for source in "sd" for n in range(self.files * FILE_ROWS)}
@@ -198,6 +220,15 @@ class Killed:
             raise Wrong(f"upserted: {sorted(upserted)}, not {sorted(totals.items())}")
 
 
+def _ancestors(pids: Sequence[int]) -> list[psutil.Process]:
+    """Processes above others: executors of a cluster are not below the program."""
+    found: list[psutil.Process] = []
+    for pid in pids:
+        with contextlib.suppress(psutil.Error):
+            found += psutil.Process(pid).parents()
+    return found
+
+
 def _is_executor(process: psutil.Process) -> bool:
     with contextlib.suppress(psutil.Error):
         return "CoarseGrainedExecutorBackend" in " ".join(process.cmdline())
@@ -220,7 +251,10 @@ def _is_of_driver(process: psutil.Process, family: Sequence[psutil.Process]) -> 
 
 
 def _parquet(folder: Path) -> list[tuple[Any, ...]]:
-    paths = [path for path in sorted(folder.rglob("*.parquet")) if not path.name.startswith((".", "_"))]
+    paths = [
+        path for path in sorted(folder.rglob("*.parquet"))
+        if not any(part.startswith((".", "_")) for part in path.relative_to(folder).parts)
+    ]  # fmt: skip
     return [tuple(row.values()) for path in paths for row in pq.ParquetFile(path).read().to_pylist()]
 
 
@@ -230,32 +264,21 @@ def _delta(folder: Path) -> list[tuple[Any, ...]]:
     return [tuple(row.values()) for row in deltalake.DeltaTable(str(folder)).to_pyarrow_table().to_pylist()]
 
 
-def _read(folder: Path) -> list[tuple[Any, ...]]:
-    """What Spark's sink of files has, by its log."""
-    from pyspark.sql import SparkSession
-
-    spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
-    try:
-        return [tuple(row) for row in spark.read.parquet(str(folder / "read")).collect()]
-    finally:
-        spark.stop()
-
-
 SINKS: dict[str, Callable[[Path], list[tuple[Any, ...]]]] = {
     "files": lambda folder: _parquet(folder / "files"),
     "delta": lambda folder: _delta(folder / "delta"),
     "foreach": lambda folder: _parquet(folder / "foreach"),
-    "read": _read,
+    "read": lambda folder: [tuple(row.values()) for row in pq.read_table(folder / "read.parquet").to_pylist()],
 }
 
 
-def look(seed: int, victims: Sequence[str], keep: bool = False) -> str:
-    """Runs one seed. Returns what is wrong; empty where nothing is. Prints a line."""
+def look(seed: int, victims: Sequence[str], seconds: float = math.inf, keep: bool = False) -> str:
+    """Runs one seed; no kill comes behind so many seconds. Returns what is wrong; empty where nothing is. Prints a line."""
     rng, begun = random.Random(f"tailrace kills {seed}"), time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="tailrace-kills-"))
     killed, wrong = Killed(folder, rng), ""
     try:
-        killed.run(rng.sample(victims, len(victims)))
+        killed.run(rng.sample(victims, len(victims)), seconds)
         killed.check()
     except Wrong as error:
         wrong = str(error)
@@ -264,9 +287,9 @@ def look(seed: int, victims: Sequence[str], keep: bool = False) -> str:
     rows = 2 * killed.files * FILE_ROWS
     line = f"{'WRONG' if wrong else 'right'} {time.monotonic() - begun:.0f} s, seed {seed}, {rows} rows, "
     print(f"{line}{dict(killed.kills)}{f' | {wrong} | {folder}' if wrong else ''}", flush=True)
+    for text, count in killed.failures().most_common():
+        print(f"    {count} x {text}", flush=True)
     if not wrong and not keep:
-        import shutil
-
         shutil.rmtree(folder, ignore_errors=True)
     return wrong
 
@@ -277,10 +300,12 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seeds", default="0", help="FIRST:LAST, LAST excluded, or a single seed (default: 0)")
     parser.add_argument("--kills", type=int, default=20, help="kills of each kind (default: 20)")
     parser.add_argument("--of", default=",".join(VICTIMS), help="kinds of victims (default: all of them)")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="no kill comes behind them (default: all come)")
     parser.add_argument("--keep", action="store_true", help="the folder stays")
     options = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # the program ends with it
     victims = [victim for victim in options.of.split(",") for _ in range(options.kills)]
-    wrong = [seed for seed in seeds_of(options.seeds) if look(seed, victims, options.keep)]
+    wrong = [seed for seed in seeds_of(options.seeds) if look(seed, victims, options.seconds, options.keep)]
     return 1 if wrong else 0
 
 

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 import tailrace as tr
@@ -91,10 +92,11 @@ class Seen(tr.KeyedProcessFunction):
 
 def started(spark: Any, folder: str) -> Any:
     """The job, as it goes on."""
-    checkpoint = tr.CheckpointConfig(f"{folder}/checkpoints", interval=0.3)
-    env = tr.Environment(spark, parallelism=2, checkpoint=checkpoint, restart=tr.FixedDelay(1000, 0.1), progress=False)
+    checkpoint = tr.CheckpointConfig(f"{folder}/checkpoints", interval=0.6)
+    settings: dict[str, Any] = {"restart": tr.FixedDelay(1000, 0.1), "slot_timeout": 300, "progress": False}
+    env = tr.Environment(spark, parallelism=2, checkpoint=checkpoint, **settings)
     files = spark.readStream.schema("n long, text string").option("maxFilesPerTrigger", 3)
-    streamed = env.from_streaming(files.option("emptyValue", "").csv(f"file://{folder}/s"), uid="s")
+    streamed = env.from_streaming(files.option("emptyValue", "").csv(f"file://{folder}/s"), trigger=0.5, uid="s")
     direct = env.from_data_source(Rows, {"folder": folder}, uid="d")
     rows = streamed.map(lambda r: ("s", r.n, r.text or "")).union(direct.map(lambda r: ("d", r.n, r.text)))
     seen = rows.key_by(lambda r: r[1] % KEYS, uid="keys").process(Seen(), uid="seen")
@@ -121,7 +123,7 @@ def reading(spark: Any, folder: str) -> Any:
     options = {"path": f"{folder}/checkpoints", "job": "counting", "sink": "out"}
     rows = spark.readStream.format("tailrace").options(**options).schema(SCHEMA).load()
     writer = rows.writeStream.format("parquet").option("checkpointLocation", f"{folder}/query").queryName("reader")
-    return writer.start(f"{folder}/read")
+    return writer.trigger(processingTime="500 milliseconds").start(f"{folder}/read")
 
 
 class Life:
@@ -131,10 +133,11 @@ class Life:
         from search.campaigns.on_spark import session
 
         self.folder = folder
+        self.files: dict[Path, int] = {}
+        """Published files, with the number of their rows."""
         self.spark = tr.Environment().spark if "SPARK_REMOTE" in os.environ else session()
         self.job = started(self.spark, folder)
         self.query = reading(self.spark, folder)
-        self.failures: list[str] = []
 
     def look(self) -> None:
         """Obeys, starts again what has ended, and writes down what there is."""
@@ -146,12 +149,37 @@ class Life:
                     query.stop()
             command.unlink()
         if not self.job.is_active:
-            self.failures.append(f"job: {self.job.exception()}")
+            self.note(f"job: {self.job.exception()}")
             self.job = started(self.spark, self.folder)
         if not self.query.isActive:
-            self.failures.append(f"query: {self.query.exception()}")
+            self.note(f"reader: {self.query.exception()}")
             self.query = reading(self.spark, self.folder)
         self.write()
+
+    def stop(self) -> bool:
+        """Ends the job behind all rows, and the query behind all of its output. False where there is more to do."""
+        if self.rows() < offered(self.folder, "s") + offered(self.folder, "d"):
+            return False
+        try:
+            self.job.stop()
+            self.query.processAllAvailable()
+        except Exception as error:
+            self.note(f"stop: {error}")
+            return False
+        self.query.stop()
+        return True
+
+    def rows(self) -> int:
+        """The number of rows that are published as files."""
+        for path in Path(self.folder, "files").rglob("[!._]*.parquet"):
+            if path not in self.files:
+                self.files[path] = pq.read_metadata(path).num_rows
+        return sum(self.files.values())
+
+    def note(self, failure: str) -> None:
+        """Writes down why something has failed."""
+        with open(f"{self.folder}/failures", "a") as file:
+            file.write(" ".join(failure.split()) + "\n")
 
     def write(self) -> None:
         """Notes what there is to kill, and how far the job is."""
@@ -160,10 +188,10 @@ class Life:
             "pid": os.getpid(),
             "status": str(self.job.status),
             "workers": [one.hello.pid for one in slots if one.hello is not None],
-            "checkpoints": len(self.job.checkpoints),
+            "checkpoint": self.job.checkpoints[-1].id if self.job.checkpoints else 0,
+            "rows": self.rows(),
             "restarts": self.job.restarts,
             "queries": len(self.spark.streams.active),
-            "failures": self.failures,
         }
         place = Path(self.folder, "status")
         place.with_suffix(".new").write_text(json.dumps(found))
@@ -176,15 +204,14 @@ def main(folder: str) -> None:
     for name in ("s", "d"):
         os.makedirs(f"{folder}/{name}", exist_ok=True)
     life = Life(folder)
-    while not os.path.exists(f"{folder}/stop"):
+    while not (os.path.exists(f"{folder}/stop") and life.stop()):
         life.look()
         time.sleep(0.1)
-    life.job.stop()
-    life.query.processAllAvailable()
-    life.query.stop()
+    found = life.spark.read.parquet(f"{folder}/read").toArrow()  # by the log of Spark's sink
+    pq.write_table(found, f"{folder}/read.parquet")
     with contextlib.suppress(FileNotFoundError):
         os.unlink(f"{folder}/status")
-    Path(folder, "stopped").write_text("\n".join(life.failures))
+    Path(folder, "stopped").touch()
     life.spark.stop()
 
 
