@@ -71,6 +71,9 @@ OF_SIZES = (
     "moved to another size",
     "changed the size",
     "went back to the size before",
+    "has fewer task slots",
+    "has more task slots",
+    "went on with fewer workers",
 )
 """What runs with `--sizes` cover, and no others."""
 

@@ -106,6 +106,10 @@ class Scenario:
     log: int | None = None
     """Bytes of the coordinator's log between two of its bases, where workers wait for another coordinator; None: they do
     not."""
+    elastic: tuple[int, int] | None = None
+    """The least and the most workers of a job that has as many as there are task slots; None: it has its size."""
+    slots: int = 0
+    """Task slots of the cluster at the beginning; 0: as many as are needed."""
     faults: tuple[Fault, ...] = ()
     started_again: int = 0
     """Number of its moments from which it is started again."""
@@ -333,7 +337,7 @@ def build(
 ) -> Simulation:
     """The simulation of a scenario. `uid` is the uid of its sink."""
     env = tr.Environment(
-        parallelism=what.parallelism,
+        parallelism=what.parallelism if what.elastic is None else tr.Elastic(*what.elastic),
         max_parallelism=what.max_parallelism,
         debug=what.debug,
         copy_records=what.copies,
@@ -351,7 +355,9 @@ def build(
         env,
         name=options.pop("name", "golden"),
         seed=what.seed,
-        conditions=replace(NETWORKS[what.network], max_turns=what.max_turns, executor_slots=what.executor_slots),
+        conditions=replace(
+            NETWORKS[what.network], max_turns=what.max_turns, executor_slots=what.executor_slots, slots=what.slots
+        ),
         limits=LIMITS,
         keep_trace=keep_trace,
         checkpoints=what.checkpoints,
@@ -375,7 +381,14 @@ def tune(what: Scenario) -> dict[str, Any]:
     """Options of a simulation for constants of production that a scenario changes."""
     eager = WavePace(pause=200, longest=2 * MS, eager=True)
     tuning = Tuning(what.window, what.chunk, what.chunk, history=what.history, copied=what.copied, kept=what.kept)
-    found = {"tuning": tuning, "pace": eager if what.eager else None, "small": what.small, "log": what.log}
+    found: dict[str, Any] = {
+        "tuning": tuning,
+        "pace": eager if what.eager else None,
+        "small": what.small,
+        "log": what.log,
+    }
+    if what.elastic is not None:
+        found["waits"] = {"wait": 5 * MS, "settle": 1 * MS, "pause": 2 * MS, "longest": 20 * MS}
     if what.replaces:
         found |= {"depth": what.depth, "replaces": True, "spares": what.spares, "hot": what.hot}
     return found

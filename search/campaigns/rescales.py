@@ -5,11 +5,16 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
+import tailrace as tr
 from search.campaigns.unaligned import overtaking
+from search.programs.golden import PROGRAMS
 from search.scenarios import MS, Scenario
 from tailrace.coordinator.durability.checkpoints import CheckpointSettings
+from tailrace.errors import GraphError
+from tailrace.graph.sizes import check_elastic
 from tailrace.testing.faults import Fault
 
 BESIDE = (
@@ -41,6 +46,57 @@ def rescaled(made: Scenario) -> Scenario:
         faults += [_beside(rng) for _ in range(rng.choice([1, 1, 2, 4]))]
     kept = [one for one in made.faults if rng.random() < 0.5]
     return replace(made, faults=(*kept, *faults), rate=made.rate or made.n / 0.02, started_again=0)
+
+
+def elastic(made: Scenario) -> Scenario:
+    """The scenario with an elastic job, on a cluster that loses task slots and gets them back, with requests of other sizes
+    and faults meanwhile. There are slots for the least number of workers all the time."""
+    made = rescaled(made)
+    if not _follows(made.program):
+        return made
+    rng = random.Random(f"tailrace elastic {made.seed}")
+    least = rng.choice([1, 1, 2]) if PROGRAMS[made.program].sinks is None else 2
+    most = rng.choice([least, least + 1, 4, 4])
+    first = rng.randint(least, most + 1)
+    counts = [rng.randint(least, most + 1) for _ in range(rng.choice([1, 2, 4, 8]))]
+    slots = [_slots(rng, count) for count in counts]
+    asked = [one for one in made.faults if one.kind == "rescale"]
+    others = [one for one in made.faults if one.kind != "rescale"]
+    return replace(
+        made,
+        parallelism=least,
+        elastic=(least, most),
+        slots=first,
+        max_parallelism=max(made.max_parallelism, most),
+        faults=(*others, *(one for one in asked if rng.random() < 0.3), *slots),
+    )
+
+
+@cache
+def _follows(program: str) -> bool:
+    """True if operators of a golden program have the parallelism of the environment, or 1."""
+    env = tr.Environment(parallelism=2, max_parallelism=4)
+    PROGRAMS[program].build(env, 1, None).sink_to(tr.sinks.Collect())
+    try:
+        check_elastic(env._plan(env._pending()), 1, 2)
+    except GraphError:
+        return False
+    return True
+
+
+def elastic_with_standbys(made: Scenario) -> Scenario:
+    """As `elastic`, where lost workers are replaced while the others go on."""
+    made = elastic(made)
+    rng = random.Random(f"tailrace elastic with standbys {made.seed}")
+    return replace(made, replaces=True, depth=rng.choice([1, 1, 2]), spares=rng.choice([0, 1, 2]))
+
+
+def _slots(rng: random.Random, count: int) -> Fault:
+    anchor = rng.choice(
+        ["", "", "status RE", "status RUNNING", "commit", "Trigger", "resizing", "WasReset", "Deployed"]
+    )
+    turn = rng.randint(0, rng.choice([5, 60])) if anchor else rng.randint(1, rng.choice([60, 300, 1_000]))
+    return Fault(turn, "slots", count, rng.randint(0, 3), after=anchor)
 
 
 def rescaled_with_standbys(made: Scenario) -> Scenario:
@@ -77,5 +133,10 @@ def _beside(rng: random.Random) -> Fault:
     return replace(fault, times=rng.choice([1, 1, 3])) if kind == "raise" else fault
 
 
-SIZES = {"alone": rescaled, "with-standbys": rescaled_with_standbys}
+SIZES = {
+    "alone": rescaled,
+    "with-standbys": rescaled_with_standbys,
+    "elastic": elastic,
+    "elastic-with-standbys": elastic_with_standbys,
+}
 """The scenarios with changes of size, by name."""

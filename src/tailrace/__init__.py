@@ -10,8 +10,10 @@ from tailrace.api.aggregates import Count, Max, Mean, Min, Sum
 from tailrace.api.calls.lookups import Cache
 from tailrace.api.checks.hints import PUBLIC, missing, with_hints
 from tailrace.api.config import (
+    Autoscale,
     Checkpoint,
     CheckpointConfig,
+    Elastic,
     ExponentialDelay,
     FailureRate,
     FixedDelay,
@@ -110,6 +112,7 @@ __all__ = [
     "Aside",
     "AssignedSplit",
     "AsyncFunction",
+    "Autoscale",
     "BroadcastProcessFunction",
     "BroadcastState",
     "Cache",
@@ -128,6 +131,7 @@ __all__ = [
     "Count",
     "CountWindow",
     "DataStream",
+    "Elastic",
     "Enumerator",
     "Environment",
     "Every",
@@ -209,7 +213,19 @@ __all__ = [
 
 _WRITTEN: tuple[type, ...] = (Environment, DataStream, KeyedStream, ConnectedStreams, WindowedStream, SavepointWriter)
 _MADE: tuple[type, ...] = (
-    *(CheckpointConfig, ExponentialDelay, FailureRate, FixedDelay, NoRestart, StandbyConfig, Spill, Rounds, Combine),
+    *(
+        CheckpointConfig,
+        ExponentialDelay,
+        FailureRate,
+        FixedDelay,
+        NoRestart,
+        StandbyConfig,
+        Elastic,
+        Autoscale,
+        Spill,
+        Rounds,
+        Combine,
+    ),
     *(Count, Max, Mean, Min, Sum, ValueState, ListState, MapState, ReducingState, AggregatingState, OperatorState),
     BroadcastState,
     *(sources.Sequence, sources.Generator, sources.TextFiles, sources.Parquet),

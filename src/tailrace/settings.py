@@ -67,8 +67,11 @@ class Parameter(NamedTuple):
 
 # fmt: off
 _ENVIRONMENT = (
-    Parameter("parallelism", "int", 2, "", "TAILRACE_PARALLELISM", "--parallelism N",
-        "the parallelism of operators that do not state theirs"),
+    Parameter("parallelism", "int or `tr.Elastic`", 2, "", "TAILRACE_PARALLELISM", "--parallelism TEXT",
+        "the parallelism of operators that do not state theirs: a number, or `LEAST-MOST` for "
+        "[an elastic job](changing-size.md#elastic-jobs)"),
+    Parameter("autoscale", "`tr.Autoscale`", None, "", "", "--autoscale",
+        "the [load decides](changing-size.md#by-the-load) how many workers an elastic job has"),
     Parameter("max_parallelism", "int", 128, "", "", "", "the number of key groups, and the largest parallelism"),
     Parameter("memory", "size", "1g", "bytes", "", "", "what each worker holds in its channels at most"),
     Parameter("copy_records", "bool", False, "", "", "", "each consumer of a record gets its own copy"),

@@ -52,6 +52,7 @@ class Job:
         depth: int = 1,
         hot: bool = False,
         executors: Sequence[str] = (),
+        elastic: Any = None,
         **settings: Any,
     ) -> None:
         """`executors`: the executor of each slot's first worker; none of them knows one where there are none."""
@@ -72,6 +73,7 @@ class Job:
             replicas=replicas,
             depth=depth,
             hot=hot,
+            elastic=elastic,
         )
         self.now = 100 * SECOND
         self.epochs = [0] * slots

@@ -6,7 +6,7 @@ import pytest
 
 import tailrace as tr
 from search.__main__ import search, text_of
-from search.campaigns.rescales import rescaled, rescaled_with_standbys
+from search.campaigns.rescales import elastic, elastic_with_standbys, rescaled, rescaled_with_standbys
 from search.programs.golden import PROGRAMS
 from search.scenarios import scenario
 from tailrace.coordinator.actions import RescaleEnded
@@ -70,3 +70,25 @@ def test_some_operators_alone_get_another_size_and_those_behind_them_follow() ->
         world.turn()
     assert world.coordinator.status is JobStatus.FINISHED and [one.reason for one in answers] == [""]
     assert sorted(sink.result()) == sorted((n % 7, n // 7 + 1) for n in range(300))
+
+
+def test_elastic_jobs_have_every_result_once(exhaustive: bool) -> None:
+    """On a cluster that loses task slots and gets them back, with faults meanwhile."""
+    covered, failed = search(range(400 if exhaustive else 8), tune=elastic, stop=False)
+    assert [text_of(one) for one in failed] == []
+    assert covered["went on with fewer workers"] and covered["changed the size"]
+
+
+@pytest.mark.exhaustive
+def test_so_do_elastic_jobs_with_standbys() -> None:
+    covered, failed = search(range(200), tune=elastic_with_standbys, stop=False)
+    assert [text_of(one) for one in failed] == []
+    assert covered["went on with fewer workers"]
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("program", sorted(PROGRAMS))
+def test_each_golden_program_is_elastic(program: str) -> None:
+    for seed in range(3):
+        _, failed = search([seed], program, tune=elastic)
+        assert [text_of(one) for one in failed] == []

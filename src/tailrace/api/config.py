@@ -6,10 +6,10 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from tailrace.api.spill import CHECKPOINT, Spill
-from tailrace.elements.durations import WANTED, span_micros
+from tailrace.elements.durations import WANTED, Duration, span_micros
 from tailrace.errors import ConfigError
 from tailrace.passwords import hides_passwords
 
@@ -330,6 +330,62 @@ DEFAULT_RESTART = ExponentialDelay(initial=0.1, maximum=60.0, multiplier=2.0, re
 outage of about ten minutes. An error that comes again at each attempt fails the job after that time."""
 
 
+@dataclass(frozen=True)
+class Elastic:
+    """The parallelism of a job that goes on with the task slots that there are: `Environment(parallelism=tr.Elastic(1, 8))`.
+
+    It begins with as many workers as Spark has slots for, from `least` to `most`. Where workers are lost and Spark has no
+    slots for others within `wait` (seconds, a `timedelta` or a text), it goes on from its newest checkpoint with those that
+    are there. When there are slots again, it grows. With fewer workers than `least` it waits for `slot_timeout`, and fails.
+    Needs checkpoints. Operators with a parallelism of their own keep it, so none may be above `least`.
+
+    Raises `ConfigError` for a setting that is wrong.
+    """
+
+    least: int
+    most: int
+    wait: Duration = 10.0
+
+    def __post_init__(self) -> None:
+        for name, count in (("least", self.least), ("most", self.most)):
+            if not isinstance(count, int) or isinstance(count, bool):
+                raise ConfigError(f"Elastic: {name} must be a whole number of workers, not {count!r}")
+        if not 1 <= self.least <= self.most:
+            raise ConfigError(
+                f"Elastic: expected 1 <= least <= most, not least={self.least} and most={self.most}; for a fixed size give "
+                f"parallelism={max(1, self.most)}"
+            )
+        if span(self.wait, "Elastic: wait") <= 0:
+            raise ConfigError(f"Elastic: wait must be above zero, not {self.wait!r}")
+
+
+@dataclass(frozen=True)
+class Autoscale:
+    """The settings by which the load of an elastic job decides how many workers it has, within its `tr.Elastic`.
+
+    - `target_busy`: the share of their time that workers are to be busy, above 0 and at most 1.
+    - `lag`: the lag of a source (seconds, a `timedelta` or a text) that is tolerated. Above it the job gets more workers,
+      enough to catch up in about as much time. Sources that know their lag are Kafka, followed files, and those with a
+      reader that has `lag`.
+    - `cooldown`: the time over which the load is measured, and that passes from one change to the next, at least. The job
+      gets fewer workers when these would have been enough through five times as much.
+
+    Raises `ConfigError` for a setting that is wrong.
+    """
+
+    target_busy: float = 0.7
+    lag: Duration = 30.0
+    cooldown: Duration = 30.0
+
+    def __post_init__(self) -> None:
+        share = self.target_busy
+        if not isinstance(share, int | float) or isinstance(share, bool) or not 0 < share <= 1:
+            raise ConfigError(f"Autoscale: target_busy must be above 0 and at most 1, not {share!r}")
+        for name, given in (("lag", self.lag), ("cooldown", self.cooldown)):
+            if span(given, f"Autoscale: {name}") <= 0:
+                raise ConfigError(f"Autoscale: {name} must be above zero, not {given!r}")
+
+
 @hides_passwords
 @dataclass(frozen=True)
 class Checkpoint:
@@ -390,3 +446,32 @@ def checked_settings(checkpoint: Any, restart: Any, standby: Any) -> tuple[Check
     if restart is None:
         restart = NoRestart() if checkpoint is None else DEFAULT_RESTART
     return checkpoint, restart
+
+
+class Sizing(NamedTuple):
+    """The settings of a job that changes its size by itself."""
+
+    elastic: Elastic
+    autoscale: Autoscale | None
+
+
+def checked_sizing(parallelism: Any, autoscale: Any, checkpoints: bool, most: int) -> Sizing | None:
+    """The settings of an environment for other sizes, checked: its `parallelism`, and the parallelism that no job is above.
+    None where it has one size. Raises `ConfigError`."""
+    if autoscale is not None and not isinstance(autoscale, Autoscale):
+        raise ConfigError(f"autoscale must be a tr.Autoscale, not {autoscale!r}")
+    if not isinstance(parallelism, Elastic):
+        if autoscale is None:
+            return None
+        raise ConfigError(
+            "autoscale needs bounds: give the Environment parallelism=tr.Elastic(least, most) (on the command line: "
+            "--parallelism LEAST-MOST)"
+        )
+    if parallelism.most > most:
+        raise ConfigError(f"Elastic: most must be at most max_parallelism ({most}), not {parallelism.most}")
+    if not checkpoints:
+        raise ConfigError(
+            "parallelism=tr.Elastic(...): a job takes another size from a checkpoint: give the Environment "
+            'checkpoint=tr.CheckpointConfig(dir="…") (on the command line: --checkpoint-dir DIR)'
+        )
+    return Sizing(parallelism, autoscale)

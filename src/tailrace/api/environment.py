@@ -17,7 +17,15 @@ from tailrace.api.checks.arguments import (
     check_span,
 )
 from tailrace.api.checks.hints import ENVIRONMENT, missing
-from tailrace.api.config import DEFAULT_RESTART, checked_settings, memory_bytes, span
+from tailrace.api.config import (
+    DEFAULT_RESTART,
+    Autoscale,
+    Elastic,
+    checked_settings,
+    checked_sizing,
+    memory_bytes,
+    span,
+)
 from tailrace.api.connectors import Sink, Source
 from tailrace.api.failing import FAIL, Capsules, OnError, check_on_error, checked_capsules
 from tailrace.api.launch import Display, JobHandle, launcher, table_source
@@ -39,7 +47,9 @@ class Environment:
 
     - `spark`: a `SparkSession`. Without one the job takes the active session when it starts, or makes a local one with
       enough slots.
-    - `parallelism`: the default for operators (2 if not given).
+    - `parallelism`: the default for operators (2 if not given); or a `tr.Elastic`: the job has as many workers as there are
+      task slots, within its bounds, and `parallelism` of the environment is the upper one.
+    - `autoscale`: a `tr.Autoscale`. The load decides how many workers an elastic job has.
     - `max_parallelism`: the number of key groups.
     - `memory`: a bound of what each worker holds in its channels (bytes or a text such as "512m").
     - `copy_records`: each consumer of a record gets its own copy.
@@ -70,7 +80,8 @@ class Environment:
         self,
         spark: Any = None,
         *,
-        parallelism: int | None = None,
+        parallelism: int | Elastic | None = None,
+        autoscale: Autoscale | None = None,
         max_parallelism: int = 128,
         memory: int | str = "1g",
         copy_records: bool = False,
@@ -112,7 +123,10 @@ class Environment:
                 raise ConfigError(f"{setting} must be above zero, not {given!r}")
         if task_cpus is not None and (not isinstance(task_cpus, int | float) or not 0 < task_cpus < math.inf):
             raise ConfigError(f"task_cpus must be a number of cores above zero, not {task_cpus!r}")
-        chosen = parallelism if parallelism is not None else launcher_default(max_parallelism)
+        parallelism = parallelism if parallelism is not None else launcher_default(max_parallelism)
+        autoscale = autoscale if autoscale is not None else launcher().default_autoscale(parallelism)
+        self.sizing = checked_sizing(parallelism, autoscale, self.checkpoint is not None, max_parallelism)
+        chosen = parallelism if self.sizing is None else self.sizing.elastic.most
         if not isinstance(chosen, int) or isinstance(chosen, bool) or not 1 <= chosen <= max_parallelism:
             raise ConfigError(
                 f"parallelism must be a whole number from 1 to max_parallelism ({max_parallelism}), not {chosen!r}"
@@ -126,7 +140,6 @@ class Environment:
         if spark is not None:
             launcher().note_session(spark)
         self.parallelism = chosen
-        self.max_parallelism = max_parallelism
         self.memory = memory_bytes(memory)
         self.copy_records = bool(copy_records)
         self.debug = bool(debug)
@@ -162,6 +175,11 @@ class Environment:
             self._spark = launcher().session(slots + standing_by)
             launcher().note_session(self._spark)
         return self._spark
+
+    @property
+    def max_parallelism(self) -> int:
+        """The number of key groups."""
+        return self._graph.max_parallelism
 
     # Sources.
 
@@ -509,9 +527,10 @@ def _start_of(
     return path, allow_dropped_state if isinstance(allow_dropped_state, bool) else tuple(allow_dropped_state)
 
 
-def launcher_default(max_parallelism: int) -> int:
+def launcher_default(max_parallelism: int) -> int | Elastic:
     """The parallelism of an environment if the user gives none."""
-    return min(launcher().default_parallelism(), max_parallelism)
+    found = launcher().default_parallelism()
+    return min(found, max_parallelism) if isinstance(found, int) else found
 
 
 def launcher_checkpoint() -> Any:

@@ -9,7 +9,16 @@ import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
-from tailrace.api.config import Checkpoint, CheckpointConfig, Restart, Savepoint, StandbyConfig
+from tailrace.api.config import (
+    Autoscale,
+    Checkpoint,
+    CheckpointConfig,
+    Elastic,
+    Restart,
+    Savepoint,
+    Sizing,
+    StandbyConfig,
+)
 from tailrace.api.failing import Capsules
 from tailrace.api.restore.dry_run import RestoreCheck
 from tailrace.elements.durations import Duration
@@ -201,7 +210,7 @@ class Settings(Protocol):
     """The part of an environment that a launcher knows: the settings of a job."""
 
     parallelism: int
-    max_parallelism: int
+    sizing: Sizing | None
     memory: int
     copy_records: bool
     debug: bool
@@ -215,6 +224,10 @@ class Settings(Protocol):
     publish_timeout: float
     task_cpus: float | None
     display: Display
+
+    @property
+    def max_parallelism(self) -> int:
+        """The number of key groups."""
 
     def _session(self, slots: int) -> Any:
         """The environment's Spark session, else the active one, else a local one with slots for two such jobs."""
@@ -330,8 +343,12 @@ class Launcher(Protocol):
         """The `work_dir` of an environment, from the user's one or None. Raises `ConfigError`."""
         ...
 
-    def default_parallelism(self) -> int:
+    def default_parallelism(self) -> int | Elastic:
         """The parallelism of an environment if the user gives none."""
+        ...
+
+    def default_autoscale(self, parallelism: Any) -> Autoscale | None:
+        """The autoscale of an environment with this parallelism if the user gives none."""
         ...
 
 

@@ -24,9 +24,12 @@ class Dataflow(Protocol):
     """The part of an environment that its streams know."""
 
     parallelism: int
-    max_parallelism: int
     on_error: OnError
     _graph: GraphBuilder
+
+    @property
+    def max_parallelism(self) -> int:
+        """The number of key groups."""
 
     def _check_place(self, sink: Sink, verb: str) -> None:
         """Raises `GraphError` if a sink that has not run yet writes to the place of this one."""

@@ -83,7 +83,8 @@ def run(
         list[str] | None, typer.Argument(metavar="[ARGS]...", help="Arguments of the script or function.")
     ] = None,
     master: Annotated[str | None, _option("master")] = None,
-    parallelism: Annotated[int | None, _option("parallelism", min=1)] = None,
+    parallelism: Annotated[str | None, _option("parallelism")] = None,
+    autoscale: Annotated[bool, _option("autoscale")] = False,
     conf: Annotated[list[str] | None, _option("conf")] = None,
     ship: Annotated[bool, _option("ship")] = False,
     progress: Annotated[bool, _option("progress")] = True,
@@ -123,6 +124,11 @@ def run(
     DEFAULTS.checkpoint_dir, DEFAULTS.checkpoint_interval, DEFAULTS.mode = checkpoint_dir, checkpoint_interval, mode
     DEFAULTS.alignment_timeout, DEFAULTS.max_inflight_bytes = alignment_timeout, max_inflight_bytes
     DEFAULTS.work_dir, DEFAULTS.standby, DEFAULTS.ui = work_dir, standby, ui or None
+    DEFAULTS.parallelism, DEFAULTS.autoscale = parallelism, autoscale
+    try:
+        DEFAULTS.default_parallelism()
+    except ConfigError as error:
+        raise typer.BadParameter(str(error)) from None
     outcome = run_file(file, args or [], master=master, parallelism=parallelism, conf=settings, progress=progress)
     if outcome is ExitOutcome.USAGE:
         raise typer.Exit(2)

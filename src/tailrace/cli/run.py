@@ -37,7 +37,7 @@ def run_file(
     args: list[str],
     *,
     master: str | None = None,
-    parallelism: int | None = None,
+    parallelism: str | None = None,
     conf: dict[str, str] | None = None,
     progress: bool = True,
 ) -> ExitOutcome:
@@ -81,7 +81,7 @@ def run_file(
         return ExitOutcome.FAILED
 
 
-def _settings(master: str | None, parallelism: int | None, conf: dict[str, str], progress: bool) -> None:
+def _settings(master: str | None, parallelism: str | None, conf: dict[str, str], progress: bool) -> None:
     DEFAULTS.master, DEFAULTS.parallelism, DEFAULTS.progress = master, parallelism, progress
     DEFAULTS.conf = conf
     # A script that builds its own session gets the same settings, except those that it sets.

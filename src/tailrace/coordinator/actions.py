@@ -226,12 +226,13 @@ class Restarting:
 @dataclass(frozen=True)
 class Resizing:
     """An action: report to the watchers that the job starts again with another number of workers. `reason`: why it goes
-    back to the size before; empty where it does not."""
+    back to the size before; empty where it does not. `lacking`: why an elastic job has fewer than it is to have."""
 
     before: int
     after: int
     text: str
     reason: str = ""
+    lacking: str = ""
 
 
 @dataclass(frozen=True)
@@ -240,6 +241,16 @@ class NotResized:
 
     slots: int
     text: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Autoscaled:
+    """An action: report to the watchers that the load of an elastic job has decided on another number of workers, and why.
+    It has them when there are task slots."""
+
+    before: int
+    after: int
     reason: str
 
 
@@ -330,7 +341,16 @@ Ended = CheckpointEnded | SavepointEnded | StopEnded | RescaleEnded
 """The actions that report the end of a request to the party that waits for it."""
 Replacement = Replacing | NotReplaced | WorkerReplaced | StandbyLost | NotHot | ValuesNotCompared | HistoryFills
 Told = (
-    Restarting | Resizing | NotResized | Stalled | Replacement | CheckpointFailed | OutOfReach | InReach | WorkerPrinted
+    Restarting
+    | Resizing
+    | NotResized
+    | Autoscaled
+    | Stalled
+    | Replacement
+    | CheckpointFailed
+    | OutOfReach
+    | InReach
+    | WorkerPrinted
 )
 """The actions that the job's log reports to its watchers."""
 Action = Launch | Send | CloseLink | Kill | StatusChanged | Ended | WasPublished | Told | StoreAction

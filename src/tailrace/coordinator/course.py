@@ -39,7 +39,7 @@ from tailrace.coordinator.loops.loops import Nests
 from tailrace.coordinator.stats import CheckpointStats
 from tailrace.coordinator.workers.places import WorkerPlace
 from tailrace.coordinator.workers.replacements import Replacements
-from tailrace.coordinator.workers.rescaling import JobSize, Rescaling
+from tailrace.coordinator.workers.rescaling import ElasticSizes, JobSize, Rescaling
 from tailrace.coordinator.workers.roster import Roster, Slot
 from tailrace.coordinator.workers.standbys import Standby
 from tailrace.coordinator.workers.takeovers import Takeovers
@@ -70,6 +70,7 @@ class Course:
         stopping: Stopping,
         takeovers: Takeovers,
         replacements: Replacements,
+        elastic: ElasticSizes | None = None,
     ) -> None:
         self.status = JobStatus.CREATED
         self.cause: Cause | None = None
@@ -80,7 +81,7 @@ class Course:
         """The last events of the job, for the report of an internal error."""
         self.plan = size.plan
         """The plan with which workers are deployed; the driver removes it when the job is over."""
-        self.rescaling = Rescaling(size)
+        self.rescaling = Rescaling(size, elastic)
         self._roster = roster
         self._attempts = attempts
         self._durability = durability
@@ -155,6 +156,8 @@ class Course:
             self._nests.begin()
             if self.rescaling.is_moving:
                 self.do(self.rescaling.end(), now)
+            if self.rescaling.elastic is not None:
+                self.rescaling.elastic.runs(len(self._roster.slots), now)
             if not self.rescaling.active:
                 self.do(self._roster.release("the job goes on with fewer workers", now), now)
             self.do([*self._durability.running(now), Tell(Start()), *self._roster.standbys.fill()], now)
@@ -326,20 +329,24 @@ class Course:
 
     # Another size.
 
-    def rescale(self, who: Any, size: JobSize, now: int) -> None:
+    def rescale(self, who: Any, size: JobSize, now: int, *, by_itself: bool = False) -> None:
         """Takes a request of another size. `RescaleEnded` carries `who`, when the job runs in it, or with the reason why it
-        does not."""
-        refused, newest = self._no_rescale(), self._durability.newest
+        does not. `by_itself`: nobody has requested it, and an elastic job takes it."""
+        refused, newest = self._no_rescale() or self.rescaling.refusal(size), self._durability.newest
         if refused is None and newest is not None:  # what is in flight in it is not what will be
             bare = msgspec.structs.replace(newest[1], in_flight={}, channels=[], prepared=[])
             refused = size.fits(bare) or None
-        now_in = self.rescaling.size
+        now_in, elastic = self.rescaling.size, self.rescaling.elastic
+        if refused is None and elastic is not None and not by_itself:
+            elastic.want(size.slots)
         if refused is None and (size.slots, size.plan) != (now_in.slots, now_in.plan):
             self.rescaling.request(who, size, now)
             self.story.append(f"{now} the job is to have {size.slots} workers")
             self.do(self._roster.prepare(size.slots, size.standbys), now)
         else:
             self.actions.append(RescaleEnded(who, now_in.slots, refused or ""))
+            if by_itself and refused:
+                self.actions.append(NotResized(now_in.slots, size.text, refused))
 
     def _no_rescale(self) -> str | None:
         if self.status in (JobStatus.CREATED, JobStatus.FINISHING, *ENDS, *ENDS.values(), JobStatus.FINISHED):
@@ -370,18 +377,20 @@ class Course:
     def rescale_late_at(self, limit: int) -> int | None:
         """The time at which workers for another size have taken too long to come."""
         target = self.rescaling.target
-        here = (
-            target is None
-            or self.rescaling.is_cutting
-            or self._roster.arrivals >= target.slots - len(self._roster.slots)
-        )
-        return None if here else self.rescaling.since + limit
+        elastic, come = self.rescaling.elastic, self._roster.arrivals
+        if target is None or self.rescaling.is_cutting or come >= target.slots - len(self._roster.slots):
+            return None
+        return self.rescaling.since + (limit if elastic is None or not come else min(limit, elastic.sizes.wait))
 
     def rescale_late(self, now: int, limit: int) -> Decisions:
         """Ends the change of size for which no workers have come."""
-        target = self.rescaling.target
+        target, elastic, come = self.rescaling.target, self.rescaling.elastic, self._roster.arrivals
         assert target is not None
-        here = len(self._roster.slots) + self._roster.arrivals
+        here = len(self._roster.slots) + come
+        if elastic is not None and come:
+            size = elastic.sizes.make(here)
+            self.rescaling.retarget(size, now)
+            return self._roster.expect_fewer(here, size.standbys)
         what = (
             f"{target.slots} task slots are needed, and Spark gave {here} within {limit // 1_000_000} s; give Spark more "
             f"free cores, or ask for fewer"
@@ -410,6 +419,85 @@ class Course:
             self._resize(self.rescaling.move())
             self.actions.append(Resizing(before.slots, target.slots, target.text))
         self.restart(now, Cause(what, FailureKind.RESIZED), 0)
+
+    # The size of an elastic job.
+
+    def note_room(self, count: int, now: int) -> None:
+        """Takes the report of how many task slots there are for an elastic job: those that it has, and free ones."""
+        if self.rescaling.elastic is not None:
+            self.rescaling.elastic.note_room(count, now)
+
+    @property
+    def resize_due(self) -> int | None:
+        """The time at which an elastic job begins to change its size by itself."""
+        elastic, roster = self.rescaling.elastic, self._roster
+        if elastic is None or not self.running or self._replacements.active or roster.finished or self._no_rescale():
+            return None
+        return elastic.due_at(len(roster.slots))
+
+    def resize(self, now: int) -> Decisions:
+        """Begins to change the size of an elastic job."""
+        elastic, workers = self.rescaling.elastic, len(self._roster.slots)
+        assert elastic is not None
+        elastic.tries(now)
+        self.rescale(None, elastic.sizes.make(elastic.aim(workers)), now, by_itself=True)
+        return []
+
+    @property
+    def look_due(self) -> int | None:
+        """The time of the next look at the load of a job that is sized by it."""
+        elastic = self.rescaling.elastic
+        scaler = None if elastic is None or not self.running or self.rescaling.active else elastic.scaler
+        return None if scaler is None else scaler.look_at
+
+    def look(self, now: int) -> Decisions:
+        """Looks at the load of the job, which may decide on another size."""
+        elastic = self.rescaling.elastic
+        assert elastic is not None and elastic.scaler is not None
+        found = elastic.scaler.look([slot.figures(now) for slot in self._roster.slots], now)
+        if found is None or found.after == elastic.required:
+            return []
+        elastic.want(found.after)
+        return [found]
+
+    def fewer_due(self, limit: int) -> int | None:
+        """The time at which an elastic job that is about to begin goes on with the workers that are there."""
+        elastic, roster, attempts = self.rescaling.elastic, self._roster, self._attempts
+        if elastic is None or elastic.unfit or self.rescaling.is_moving or attempts.deployed or roster.ready:
+            return None
+        late_at = attempts.slots_late_at(min(elastic.sizes.wait, limit))
+        return late_at if roster.usable >= elastic.sizes.least else None
+
+    def replaced_within(self, limit: int) -> int:
+        """The time in which a lost worker has to be replaced, or all start again. An elastic job does not wait for long
+        where there is no process."""
+        elastic, slots = self.rescaling.elastic, self._roster.slots
+        there = elastic is None or all(slots[slot].connected for slot in self._takeovers.active)
+        return limit if elastic is None or there else min(limit, elastic.sizes.wait)
+
+    def begin_with_fewer(self, now: int) -> Decisions:
+        """Goes on with the workers that are there, from the newest checkpoint."""
+        elastic, roster = self.rescaling.elastic, self._roster
+        assert elastic is not None
+        before, count = len(roster.slots), roster.usable
+        restored = self._durability.output.restored.manifest
+        size = elastic.sizes.make(count)
+        elastic.unfit = "" if restored is None or count == before else size.fits(restored)
+        if elastic.unfit:
+            return []
+        what = f"{before} task slots are needed, and Spark gave {count} within {elastic.sizes.wait // 1_000_000} s"
+        target = self.rescaling.target
+        self.do(self.rescaling.fail(f"{what}; the job goes on with {count} workers"), now)
+        if target is not None:
+            self.actions.append(NotResized(count, target.text, what))
+        if count < before:
+            self.do(roster.prepare(count, size.standbys), now)
+            self.rescaling.size = size
+            self._resize(size)
+            self.actions.append(Resizing(before, count, size.text, lacking=what))
+        self.do(roster.close_ranks(), now)
+        self.restart(now, Cause(what, FailureKind.RESIZED), 0)
+        return []
 
     def _resize(self, size: JobSize) -> None:
         self.plan = size.plan

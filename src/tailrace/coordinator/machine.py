@@ -26,7 +26,7 @@ from tailrace.coordinator.loops.loops import Nests, NestSpec, WavePace
 from tailrace.coordinator.output.origin import NOTHING, StartFrom
 from tailrace.coordinator.workers.moves import Moves
 from tailrace.coordinator.workers.replacements import Replacements
-from tailrace.coordinator.workers.rescaling import JobSize
+from tailrace.coordinator.workers.rescaling import ElasticSizes, JobSize
 from tailrace.coordinator.workers.roster import Roster, Slot
 from tailrace.coordinator.workers.standbys import Standby
 from tailrace.coordinator.workers.takeovers import Takeovers
@@ -83,12 +83,13 @@ class Coordinator:
         depth: int = 1,
         copies: Copies | None = None,
         hot: bool = False,
+        elastic: ElasticSizes | None = None,
     ) -> None:
         """`no_savepoints`: why the job takes none; empty where it does. `standbys`: the number of processes that stand by
         to take the slot of a lost worker while the other workers go on; None: all workers start again where one is lost.
         `replicas`: the number of standbys that hold the state of each slice. `depth`: the number of executors whose
         workers may be lost at once. `copies`: those of the workers' histories. `hot`: standbys do what the workers of their
-        slices do, in a job without loops."""
+        slices do, in a job without loops. `elastic`: the sizes of a job that changes its size by itself."""
         self.job = job
         self.run_id = run_id
         self.limits = limits if limits is not None else Limits()
@@ -116,6 +117,7 @@ class Coordinator:
             self.stopping,
             self.takeovers,
             self.replacements,
+            elastic,
         )
 
     @property
@@ -430,6 +432,11 @@ class Coordinator:
         runs in that size, or with the reason why it keeps the one that it has."""
         self.course.rescale(who, size, now)
 
+    def room(self, count: int, now: int) -> None:
+        """Takes the report of how many task slots there are for an elastic job: those that it has, and free ones. The
+        driver repeats it."""
+        self.course.note_room(count, now)
+
     def move(self, launches: Collection[tuple[int, int]], now: int) -> None:
         """Takes the report that the machines of these starts are about to go: their workers move elsewhere (`moves`). The
         driver repeats it as long as they are there. It does not count as a failure."""
@@ -478,13 +485,16 @@ class Coordinator:
         limits, roster, durability = self.limits, self.roster, self.durability
         if self.course.filling and not durability.claims.under_way:
             again = self.attempts.restarts > 0
-            due = self.attempts.slots_late_at(limits.filled_within(again=again))
-            yield due, lambda now: [limits.slots_late(len(roster.connected), len(roster.slots), again=again)]
+            within = limits.filled_within(again=again)
+            yield self.course.fewer_due(within), self.course.begin_with_fewer
+            yield self.attempts.slots_late_at(within), self._slots_late
         if not self.course.ending:
             yield roster.silent_at(limits.lease), lambda now: roster.replace_silent(now, limits.lease)
             yield durability.silent_at, lambda now: [durability.storage.given_up()]
             yield durability.output.lanes.late_at, durability.output.lanes.late
             yield durability.retry_at, durability.retry
+            yield self.course.look_due, self.course.look
+            yield self.course.resize_due, self.course.resize
             yield self.course.rescale_due, self.course.begin_rescale
             yield self.course.rescale_late_at(limits.slots), lambda now: self.course.rescale_late(now, limits.slots)
             yield roster.leave_late_at(limits.leave), lambda now: roster.end_late(now, limits.leave)
@@ -495,7 +505,10 @@ class Coordinator:
         if self.course.flowing:
             yield self.takeovers.severed_at(limits.severed), self._links_broken
             if self.takeovers.active:
-                yield self.takeovers.since + limits.filled_within(again=True), self._never_replaced
+                yield (
+                    self.takeovers.since + self.course.replaced_within(limits.filled_within(again=True)),
+                    self._never_replaced,
+                )
             else:
                 yield roster.standbys.fill_at, lambda now: roster.standbys.fill()
         if self.course.flowing:
@@ -508,6 +521,15 @@ class Coordinator:
         if not self.status.final:
             yield self.course.leaving.kill_at, self.course.kill_all
             yield self.course.leaving.over_at, self.course.leave_behind
+
+    def _slots_late(self, now: int) -> Decisions:
+        cause, elastic = (
+            self.limits.slots_late(
+                len(self.roster.connected), len(self.roster.slots), again=self.attempts.restarts > 0
+            ),
+            self.course.rescaling.elastic,
+        )
+        return [cause.with_text(elastic.unfit) if elastic is not None and elastic.unfit else cause]
 
     def _resume(self, now: int) -> Decisions:
         """Ends the pause before a restart."""

@@ -31,6 +31,23 @@ def plan_of_size(plan: Plan, sizes: Sizes) -> Plan:
     return make_plan(graph_of_size(plan.written, sizes))
 
 
+def check_elastic(plan: Plan, least: int, most: int) -> None:
+    """Raises `GraphError` unless the dataflow can have each parallelism from `least` to `most`, with as many slots."""
+    for size in dict.fromkeys((least, most)):
+        slots = plan_of_size(plan, size).slots
+        own = [node.name for node in plan.graph.nodes if node.follows is None and node.parallelism == slots]
+        if slots > size:
+            raise GraphError(
+                f"Elastic: with a parallelism of {size} the job would need {slots} task slots, because of the parallelism "
+                f"of {', '.join(map(repr, own)) or 'its operators'}; leave that out, or set least to {slots} at least"
+            )
+        if slots < size:
+            raise GraphError(
+                f"Elastic: no operator of the job follows the parallelism of the environment, and none has more than "
+                f"{slots} subtasks; leave parallelism= out where there may be more"
+            )
+
+
 def graph_of_size(graph: Graph, sizes: Sizes) -> Graph:
     """The graph in another size. Raises `GraphError` for one that it cannot have."""
     given = {} if isinstance(sizes, int) else dict(sizes)

@@ -220,6 +220,7 @@ class Job(JobHandle):
         figures = job_metrics(self._plan, view.reports, view.restarts, view.books)
         figures["busy_share"] = (self.last_progress or {}).get("tailrace", {}).get("busyShare", 0.0)
         figures["refused_connections"] = dict(view.refused)
+        figures["size"] = None if view.size is None else view.size.figures()
         if self._monitor.queries is not None:
             figures["queries"] = self._monitor.queries.progress()
         return figures

@@ -57,6 +57,10 @@ class Cluster:
         """Counts of events: checkpoints, aborts, restarts, …"""
         self.coordinate: Callable[[Driver], None] = _nobody
         """Carries out the actions of a coordinator; set by `Drivers`. It is called after each event of a coordinator."""
+        self.slots = conditions.slots
+        """Number of task slots that there are; 0: as many as are needed."""
+        self.waiting: dict[tuple[Driver, int, int], Callable[[], None]] = {}
+        """Starts of processes (the driver, the place, the launch) that wait for a task slot, the oldest first."""
         self._later: list[Later] = []
         self._parties = self._executors = 0
         self._keep_trace = keep_trace
@@ -184,6 +188,36 @@ class Cluster:
 
     # Processes.
 
+    def give(self, start: tuple[Driver, int, int], spawn: Callable[[], None]) -> None:
+        """Starts a process when there is a task slot for it."""
+        self.waiting[start] = spawn
+        self.start_waiting()
+
+    def start_waiting(self) -> None:
+        """Starts the processes for which there are task slots."""
+        while self.waiting and (not self.slots or len(self.processes) < self.slots):
+            start = next(iter(self.waiting))
+            spawn = self.waiting.pop(start)
+            if start[0].alive:  # else its application is gone, and its Spark jobs with it
+                spawn()
+
+    def set_slots(self, count: int, which: int) -> None:
+        """Gives the cluster another number of task slots, and lets its driver know, some time later. Processes that have
+        none any more die: `which` chooses among them."""
+        self.count("has fewer task slots" if count < self.slots else "has more task slots")
+        self.slots = count
+        while len(self.processes) > count:
+            here = sorted(self.processes)
+            self.kill(self.processes[here[which % len(here)]], "its machine has gone", cut=True, announced=True)
+        self.start_waiting()
+        self.later(self.now + self.chance.randint(*self.conditions.delay), "task slots are counted", self.report_slots)
+
+    def report_slots(self) -> None:
+        """Reports to the newest driver how many task slots there are."""
+        if self.slots and self.driver.alive:
+            self.driver.coordinator.room(self.slots, self.driver.now())
+            self.coordinate(self.driver)
+
     def executor(self) -> str:
         """The executor in which the next process starts: the first one with a free task slot, or another one."""
         most = self.conditions.executor_slots
@@ -203,6 +237,7 @@ class Cluster:
             observer.dies(process)
         self.count(why)
         del self.processes[process.party]
+        self.start_waiting()
         if cut:
             self.cut_short(process.party)
         driver, slot, epoch, launch = process.driver, process.slot, process.epoch, process.launch

@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
 import msgspec
 
@@ -13,6 +13,7 @@ from tailrace.api.restore.compatibility import check_manifest
 from tailrace.api.restore.identity import dataflow_of
 from tailrace.coordinator.actions import (
     Action,
+    Autoscaled,
     CheckpointEnded,
     CheckpointFailed,
     CloseLink,
@@ -39,12 +40,7 @@ from tailrace.coordinator.actions import (
     WorkerPrinted,
     WorkerReplaced,
 )
-from tailrace.coordinator.durability.checkpoints import CheckpointSettings
-from tailrace.coordinator.job.restarts import Strategy
-from tailrace.coordinator.job.timeouts import Limits
-from tailrace.coordinator.loops.loops import WavePace
 from tailrace.coordinator.machine import Coordinator
-from tailrace.graph.plan import Plan
 from tailrace.protocol import wire
 from tailrace.protocol.deployment import FailureKind, Hello, Welcome
 from tailrace.protocol.replay import Copies
@@ -56,39 +52,12 @@ from tailrace.task.channels.spilling import MemorySpill
 from tailrace.task.contract.events import CoordinatorLost
 from tailrace.testing.clocks import DRIVER, Clocks
 from tailrace.testing.cluster import Cluster
-from tailrace.testing.memorystore import MemoryFiles, MemoryStore
+from tailrace.testing.memorystore import MemoryStore
+from tailrace.testing.setting import DrivenJob, From
 from tailrace.testing.storing import Storage
 from tailrace.testing.successions import Successions, maker
 from tailrace.testing.workers import Workers
 from tailrace.testing.world import Driver, Event, SimulatedProcess, StoreWork
-
-From = tuple[MemoryFiles, str] | Literal["latest"]
-"""The checkpoint that a job starts from: a manifest in some folder, or the newest in its own folder."""
-
-
-@dataclass(frozen=True)
-class DrivenJob:
-    """The settings that every driver of a job receives."""
-
-    plan: Plan
-    name: str
-    run_id: str
-    limits: Limits | None
-    checkpoints: CheckpointSettings | None
-    restarts: Callable[[], Strategy] | None
-    origin: From | None
-    allow_dropped_state: bool | tuple[str, ...]
-    pace: WavePace | None = None
-    standbys: int | None = None
-    """Number of worker processes that stand by; None: lost workers are not replaced alone."""
-    hot: bool = False
-    """True if standbys do what the workers of their slices do."""
-    depth: int = 0
-    """Number of executors whose workers may be lost at once and are replaced."""
-    copied: int = 0
-    """Bytes in memory of the workers' histories that the coordinator knows; 0: no limit."""
-    log: int | None = None
-    """Bytes of the coordinator's log between two of its bases; None: a lost coordinator is a restart of all."""
 
 
 class Drivers:
@@ -141,6 +110,7 @@ class Drivers:
                 depth=job.depth,
                 copies=Copies(job.copied, MemorySpill),
                 hot=job.hot,
+                elastic=job.elastic,
             )
 
         return self._driver(run_id, fresh, store, origin)
@@ -182,6 +152,7 @@ class Drivers:
         """Starts the job under a driver."""
         driver.coordinator.start(driver.now())
         self.coordinate(driver)
+        self._cluster.report_slots()
 
     def take_over(self) -> None:
         """Lets another driver take the job over, from the newest checkpoint."""
@@ -250,7 +221,7 @@ class Drivers:
             case Send():
                 self._to_worker(driver, action)
             case Launch():
-                self._workers.spawn(driver, action.slot, action.launch)
+                self._workers.launch(driver, action.slot, action.launch)
             case Kill():
                 self._cancel(driver, action)
             case CloseLink():
@@ -272,8 +243,12 @@ class Drivers:
                 if action.who is not None:
                     action.who(action)
             case Resizing():
-                self._cluster.count("went back to the size before" if action.reason else "moved to another size")
-                self._cluster.note(f"resizing from {action.before} to {action.after} {action.reason}")
+                how = "went back to the size before" if action.reason else "moved to another size"
+                self._cluster.count("went on with fewer workers" if action.lacking else how)
+                self._cluster.note(f"resizing from {action.before} to {action.after} {action.reason}{action.lacking}")
+            case Autoscaled():
+                self._cluster.count("was sized by the load")
+                self._cluster.note(f"sized by the load from {action.before} to {action.after}: {action.reason}")
             case NotResized():
                 self._cluster.note(f"stays at {action.slots}: {action.reason}")
             case Restarting():
@@ -361,6 +336,10 @@ class Drivers:
     def _cancel(self, driver: Driver, action: Kill) -> None:
         """Cancels a Spark job: the driver may learn of its end at once, and the process lives on for a while."""
         cluster = self._cluster
+        if cluster.waiting.pop((driver, action.slot, action.launch), None) is not None:
+            coordinator, start = driver.coordinator, (action.slot, action.launch)
+            gone = lambda: coordinator.slot_ended(start[0], "it was cancelled", driver.now(), launch=start[1])  # noqa: E731
+            cluster.send(driver.party, driver.party, Event(f"spark job {start[1]} of {start[0]} ended", gone))
         for process in list(cluster.processes.values()):
             if process.driver is driver and (process.place, process.launch) == (action.slot, action.launch):
                 doomed, notified = process, cluster.chance.random() < 0.5

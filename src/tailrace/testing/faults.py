@@ -16,6 +16,7 @@ Kind = Literal[
     "delay",
     "checkpoint",
     "rescale",
+    "slots",
     "crash-driver",
     "freeze-driver",
     "lose-coordinator",
@@ -43,6 +44,7 @@ class Fault:
     - `delay`: one link is slower by `duration` microseconds;
     - `checkpoint`: the user requests a checkpoint;
     - `rescale`: the user requests another size: `which` is the parallelism, but for operators that have one of their own;
+    - `slots`: the cluster has `which` task slots from now on (`Conditions.slots`); processes that have none any more die;
     - `crash-driver`: the driver dies, and another one goes on from the newest checkpoint;
     - `freeze-driver`: the driver does nothing for `duration` microseconds, is taken for dead, and another one goes on; then
       it wakes up, and its workers are still there;

@@ -19,9 +19,12 @@ from tailrace.api.failing import capsules_of_job
 from tailrace.connectors.filesinks import remove_unfinished
 from tailrace.connectors.results import Result
 from tailrace.connectors.sources import ArrowFiles
+from tailrace.coordinator.workers.rescaling import ElasticSizes, JobSize
 from tailrace.errors import GraphError
 from tailrace.graph.operators import Sink, Source
-from tailrace.runtime.driver.settings import settings_of, strategy_of
+from tailrace.graph.plan import Plan
+from tailrace.graph.sizes import check_elastic, plan_of_size, size_text
+from tailrace.runtime.driver.settings import elastic_of, settings_of, size_of, strategy_of
 from tailrace.runtime.worker.interception import intercept, release
 from tailrace.task.contract.functions import with_own_functions
 from tailrace.task.contract.jobspec import JobSpec, Kept
@@ -30,6 +33,7 @@ from tailrace.testing.faults import Fault
 from tailrace.testing.job import SimulatedJob
 from tailrace.testing.memorystore import MemoryFiles
 from tailrace.testing.recording import Shipped
+from tailrace.testing.setting import size_bytes
 from tailrace.testing.simulator import Simulation
 from tailrace.testing.world import Conditions
 
@@ -133,6 +137,7 @@ def prepared_simulation(
     `options` are options of a `Simulation`; without them, settings of checkpoints and restarts are the environment's."""
     plan = env._plan(env._pending())
     check_connectors(plan)
+    options["elastic"], plan = _elastic(env, plan, conditions, options)
     for node in plan.graph.nodes:
         operator = node.operator
         if isinstance(operator, Source) and isinstance(operator.source, ArrowFiles):
@@ -180,6 +185,28 @@ def prepared_simulation(
     simulation = Simulation(plan, load, seed=seed, name=name, conditions=conditions, **options)
     simulation.storage.program = lambda: Shipped(spec).blob
     return simulation
+
+
+def _elastic(
+    env: Environment, plan: Plan, conditions: Conditions | None, options: dict[str, Any]
+) -> tuple[ElasticSizes | None, Plan]:
+    """The sizes of an elastic job, and the plan with which it begins: with as many workers as there are task slots. Option
+    `waits` has other times than those of production."""
+    waits = options.pop("waits", {})
+    if env.sizing is None:
+        return None, plan
+    elastic = env.sizing.elastic
+    check_elastic(plan, elastic.least, elastic.most)
+    slots = 0 if conditions is None else conditions.slots
+    allow = options.get("allow_dropped_state", False)
+    more = options.get("spares", 0) if options.get("replaces") else 0
+
+    def make(workers: int) -> JobSize:
+        sized = plan_of_size(plan, workers)
+        return replace(size_of(sized, size_bytes(workers), size_text(workers), allow), standbys=more)
+
+    sizes = replace(elastic_of(env.sizing, make, lambda workers: workers + more), **waits)
+    return sizes, plan_of_size(plan, sizes.clamp(slots or elastic.most))
 
 
 def _folder_of(reader: Result | ArrowFiles) -> str:

@@ -1,4 +1,5 @@
-"""The settings with which a simulated worker is made, and made again for a replay."""
+"""The settings with which a simulated worker is made, and made again for a replay; and those of a job, for each of its
+drivers."""
 
 from __future__ import annotations
 
@@ -8,9 +9,16 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
+from tailrace.coordinator.durability.checkpoints import CheckpointSettings
+from tailrace.coordinator.job.restarts import Strategy
+from tailrace.coordinator.job.timeouts import Limits
+from tailrace.coordinator.loops.loops import WavePace
+from tailrace.coordinator.workers.rescaling import ElasticSizes
+from tailrace.graph.plan import Plan
 from tailrace.graph.sizes import Sizes, plan_of_size
 from tailrace.runtime.worker.random_state import SharedGenerators
 from tailrace.state.backend import Backend
@@ -21,6 +29,7 @@ from tailrace.task.contract.outside import Outside
 from tailrace.task.contract.tuning import Tuning
 from tailrace.task.worker.machine import Worker
 from tailrace.testing.calls import SimulatedCalls
+from tailrace.testing.memorystore import MemoryFiles
 
 
 def size_bytes(sizes: Sizes | None) -> bytes:
@@ -94,3 +103,34 @@ class Setting:
             tuning=self.tuning,
             shared=shared,
         )
+
+
+From = tuple[MemoryFiles, str] | Literal["latest"]
+"""The checkpoint that a job starts from: a manifest in some folder, or the newest in its own folder."""
+
+
+@dataclass(frozen=True)
+class DrivenJob:
+    """The settings that every driver of a job receives."""
+
+    plan: Plan
+    name: str
+    run_id: str
+    limits: Limits | None
+    checkpoints: CheckpointSettings | None
+    restarts: Callable[[], Strategy] | None
+    origin: From | None
+    allow_dropped_state: bool | tuple[str, ...]
+    pace: WavePace | None = None
+    standbys: int | None = None
+    """Number of worker processes that stand by; None: lost workers are not replaced alone."""
+    elastic: ElasticSizes | None = None
+    """The sizes of a job that changes its size by itself."""
+    hot: bool = False
+    """True if standbys do what the workers of their slices do."""
+    depth: int = 0
+    """Number of executors whose workers may be lost at once and are replaced."""
+    copied: int = 0
+    """Bytes in memory of the workers' histories that the coordinator knows; 0: no limit."""
+    log: int | None = None
+    """Bytes of the coordinator's log between two of its bases; None: a lost coordinator is a restart of all."""

@@ -14,28 +14,27 @@ there are, however fast the job goes on.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tailrace.coordinator.actions import RescaleEnded
 from tailrace.coordinator.durability.checkpoints import CheckpointSettings
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.job.restarts import Strategy
 from tailrace.coordinator.job.timeouts import Limits
 from tailrace.coordinator.loops.loops import WavePace
 from tailrace.coordinator.machine import Coordinator
+from tailrace.coordinator.workers.rescaling import ElasticSizes
 from tailrace.errors import InternalError, TailraceError
 from tailrace.graph.plan import Plan
-from tailrace.graph.sizes import Sizes
 from tailrace.task.contract.jobspec import JobSpec
 from tailrace.task.contract.tuning import Tuning
 from tailrace.task.worker.machine import Worker
 from tailrace.testing.cluster import Cluster, Later
-from tailrace.testing.drivers import DrivenJob, Drivers, From
+from tailrace.testing.drivers import Drivers
 from tailrace.testing.faults import Fault
 from tailrace.testing.memorystore import MemoryFiles
 from tailrace.testing.recording import Recordings
-from tailrace.testing.setting import Setting
+from tailrace.testing.setting import DrivenJob, From, Setting
 from tailrace.testing.sizes import rescale
 from tailrace.testing.storing import Storage, Trouble
 from tailrace.testing.strikes import Strikes
@@ -99,13 +98,14 @@ class Simulation:
         hot: bool = False,
         ahead: int = 0,
         log: int | None = None,
+        elastic: ElasticSizes | None = None,
     ) -> None:
         """Makes a simulation that has not begun. `replaces`: lost workers are replaced while the others go on; the job
         must be one whose workers keep histories. `spares`: number of processes that stand by for that; `depth`: number of
         executors whose workers may be lost at once; `hot`: the processes that stand by do what the workers do. `ahead`:
         microseconds by which the wall clocks of all machines are ahead of the right time. `log`: bytes of the coordinator's
         log between two of its bases, in a job whose workers wait for another coordinator where theirs is lost; None: they
-        do not."""
+        do not. `elastic`: the sizes of a job that changes its size by itself."""
         self.plan = plan
         self.seed = seed
         self.name = name
@@ -124,7 +124,7 @@ class Simulation:
         self._workers = Workers(cluster, kept, name, load, Setting(tuning, small, disk), recordings)
         standbys = spares if replaces else None
         copied = 0 if tuning is None else tuning.copied or 0
-        rest = pace, standbys, hot, depth, copied, log
+        rest = pace, standbys, elastic, hot, depth, copied, log
         job = DrivenJob(plan, name, run_id, limits, checkpoints, restarts, origin, allow_dropped_state, *rest)
         self._drivers = Drivers(cluster, self.storage, self._workers, job)
         self._strikes = Strikes(cluster, self.storage, self._workers, self._drivers, faults)
@@ -314,7 +314,7 @@ class Simulation:
         """Kills a worker's process."""
         self.cluster.kill(process, "killed", cut=True, announced=True)
 
-    def rescale(self, sizes: Sizes, who: Callable[[RescaleEnded], None] | None = None) -> None:
+    def rescale(self, sizes: int | Mapping[str, int], who: Callable[[Any], None] | None = None) -> None:
         """Requests another size of the job: a parallelism, or some by uid. `who` takes the answer."""
         rescale(self.cluster, self._drivers.job, sizes, who)
 

@@ -9,8 +9,7 @@ from tailrace.coordinator.actions import RescaleEnded
 from tailrace.graph.sizes import Sizes, plan_of_size, size_text
 from tailrace.runtime.driver.settings import size_of
 from tailrace.testing.cluster import Cluster
-from tailrace.testing.drivers import DrivenJob
-from tailrace.testing.setting import size_bytes
+from tailrace.testing.setting import DrivenJob, size_bytes
 
 
 def rescale(cluster: Cluster, job: DrivenJob, sizes: Sizes, who: Callable[[RescaleEnded], None] | None = None) -> None:

@@ -95,6 +95,9 @@ class Strikes(Observer):
         if fault.kind == "jump-clock":
             self._jump_clock(fault)
             return
+        if fault.kind == "slots":
+            cluster.set_slots(fault.which, fault.other)
+            return
         if fault.kind in OF_DRIVERS and not cluster.driver.alive:
             return  # a lost coordinator without a successor receives nothing, and cannot be lost once more
         if fault.kind == "storage":
@@ -152,7 +155,7 @@ class Strikes(Observer):
             again = fault.kind == "respawn"
             cluster.kill(process, "respawned" if again else "killed", cut=True, announced=not again)
             if again and process.driver.alive:
-                self._workers.spawn(process.driver, process.place, process.launch)
+                self._workers.launch(process.driver, process.place, process.launch)
 
     def _in_executor_of(self, process: SimulatedProcess) -> list[SimulatedProcess]:
         """All processes in the executor of a worker."""

@@ -75,6 +75,10 @@ class Workers:
         self.reports: list[SubtaskReport] = []
         """The last figures of every subtask, taken when its worker left."""
 
+    def launch(self, driver: Driver, slot: int, launch: int) -> None:
+        """Starts a worker's process when there is a task slot for it."""
+        self._cluster.give((driver, slot, launch), lambda: self.spawn(driver, slot, launch))
+
     def spawn(self, driver: Driver, slot: int, launch: int) -> None:
         """Starts a worker's process, which will send its `Hello`."""
         cluster, load, recording = self._cluster, self._load, None

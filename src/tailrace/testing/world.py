@@ -44,6 +44,8 @@ class Conditions:
     """Time that a call of a sink to publish takes. It is made at its end."""
     refused: float = 0.0
     """Probability with which such a call fails, before or behind its effect."""
+    slots: int = 0
+    """Task slots of the cluster, at the beginning; 0: as many as are needed."""
     executor_slots: int = 0
     """Task slots of each executor, which processes fill one after the other; 0: no process knows its executor."""
 

@@ -142,6 +142,9 @@ class LoggedCoordinator(Coordinator):
         )
         self._log.out.append(RescaleEnded(who, len(self.roster.slots), reason))
 
+    def room(self, count: int, now: int) -> None:
+        """Takes no notice: no job whose coordinator is on an executor is elastic."""
+
     def message(self, index: int, epoch: int, message: FromWorker, now: int) -> None:
         if isinstance(message, LogKept):
             self._note_kept((index, epoch), message.position, now)

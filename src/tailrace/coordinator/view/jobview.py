@@ -11,7 +11,7 @@ import msgspec
 from tailrace.coordinator.job.failures import Cause
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.stats import Books, CheckpointStats
-from tailrace.coordinator.view.slices import Slices
+from tailrace.coordinator.view.slices import SizeFigures, Slices
 from tailrace.protocol.deployment import SubtaskReport, UnderWay
 
 
@@ -43,6 +43,8 @@ class JobView:
     slices: Slices = field(default_factory=Slices)
     waves: Sequence[int] = ()
     """The number of waves that have looked for the end of each loop nest."""
+    size: SizeFigures | None = None
+    """The size of the job; None where it is not known."""
     due: bool = False
     """True if a progress report is due."""
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol, TypeGuard
 
 from tailrace.coordinator.stats import Books
-from tailrace.coordinator.view.slices import Slices, standby_figures
+from tailrace.coordinator.view.slices import SizeFigures, Slices, standby_figures
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME, isoformat
 from tailrace.graph.operators import Sink, Source
 from tailrace.graph.plan import Plan
@@ -60,6 +60,7 @@ class ProgressMaker:
         checkpoints: Books | None = None,
         restarts: int = 0,
         slices: Slices = Slices(),
+        size: SizeFigures | None = None,
     ) -> dict[str, Any]:
         """A report at `now` (int64 microseconds since 1970). Counts begin anew with each restart. While a lost worker is
         being replaced they stay as they were: the replacement counts on, except for the time that it worked."""
@@ -109,6 +110,7 @@ class ProgressMaker:
                 "restarts": restarts,
                 "checkpoints": None if checkpoints is None else checkpoint_figures(checkpoints),
                 "standby": standby_figures(slices),
+                "size": None if size is None else size.figures(),
                 "stalled": stalled_figures(self.plan, reports),
             },
         }

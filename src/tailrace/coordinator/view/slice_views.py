@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 
 from tailrace.coordinator.durability.checkpoints import PendingCheckpoint
 from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.output.outages import Outage
 from tailrace.coordinator.stats import Books, PendingStats, Waits
 from tailrace.coordinator.view.jobview import JobView, SlotFigures
-from tailrace.coordinator.view.slices import Failover, Slices, SliceStandby, SliceStatus
+from tailrace.coordinator.view.slices import Failover, SizeFigures, Slices, SliceStandby, SliceStatus
 from tailrace.coordinator.workers.failovers import ReplacementTimes
+from tailrace.coordinator.workers.rescaling import Rescaling
 from tailrace.coordinator.workers.roster import Roster, Slot
 from tailrace.coordinator.workers.standbys import Standby, Standbys
 from tailrace.coordinator.workers.takeovers import Takeovers
@@ -32,17 +34,42 @@ def view_of(machine: Coordinator, now: int, at: int, refused: Mapping[str, int])
         tuple(SlotFigures(tuple(slot.figures(now)), slot.under_way) for slot in slots),
         dict(counts),
         books_of(machine, now),
-        slices_of(machine.roster, machine.takeovers, machine.checkpoints.clock_offset),
+        slices_of(machine.roster, machine.takeovers, machine.checkpoints.clock_offset, machine.course.rescaling),
         tuple(machine.nests.waves(number) for number in range(len(machine.nests.specs))),
+        size_of(machine),
     )
 
 
-def slices_of(roster: Roster, takeovers: Takeovers, offset: int) -> Slices:
+def size_of(machine: Coordinator) -> SizeFigures:
+    """The size of a job. Other threads call it, too."""
+    rescaling, workers = machine.course.rescaling, len(machine.roster.slots)
+    target, elastic = rescaling.target, rescaling.elastic
+    to = target.slots if target is not None else workers if rescaling.is_moving else None
+    before = rescaling.before
+    now = workers, to, rescaling.stage.value if to is not None else ""
+    if before is not None:
+        now = before.slots, *now[1:]
+    if elastic is None:
+        return SizeFigures(*now)
+    last = None if elastic.scaler is None else elastic.scaler.last
+    bounds = (elastic.sizes.least, elastic.sizes.most), elastic.required, elastic.room
+    return SizeFigures(*now, *bounds, "" if last is None else last.reason)
+
+
+def slices_of(roster: Roster, takeovers: Takeovers, offset: int, rescaling: Rescaling | None = None) -> Slices:
     """All slices of a job. `offset`: from the coordinator's clock to microseconds since 1970. Other threads call it,
     too."""
-    standbys = roster.standbys
+    standbys, workers, before = roster.standbys, len(roster.slots), None if rescaling is None else rescaling.before
     ready = sum(one.ready for one in standbys.all), len(standbys.all)
-    found = tuple(_slice(slot, standbys, takeovers, offset) for slot in roster.slots)
+    stays = min(workers, roster.target if before is None else before.slots)
+    change = "leaves" if before is None else "joins"
+    found = tuple(
+        replace(made, change=change) if made.slot >= stays else made
+        for made in (_slice(slot, standbys, takeovers, offset) for slot in list(roster.slots))
+    )
+    joining = [one for one in list(roster.outside.values()) if roster.expects(one)]
+    joins = (_slice(one, standbys, takeovers, offset) for one in sorted(joining, key=lambda one: one.index))
+    found += tuple(replace(one, change="joins") for one in joins)
     return Slices(found, ready if takeovers.enabled else None)
 
 

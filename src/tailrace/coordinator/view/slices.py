@@ -58,7 +58,8 @@ class SliceStatus:
 
     `replaced`: the number of times that its worker was replaced while the other workers went on, with `last_failover` for
     the last time; `being_replaced`: True while it is being replaced. `not_replaced`: the reason why it could not be
-    replaced at its most recent loss without a replacement; empty where there was none.
+    replaced at its most recent loss without a replacement; empty where there was none. `change`: "joins" while the job is
+    about to get the slice with another size, "leaves" while it is about to give it up; else empty.
     """
 
     slot: int
@@ -76,6 +77,7 @@ class SliceStatus:
     not_replaced: str = ""
     log_left_bytes: int | None = None
     copied_bytes: int = 0
+    change: str = ""
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,34 @@ class Slices:
     all: tuple[SliceStatus, ...] = ()
     standbys: tuple[int, int] | None = None
     """(ready, total) numbers of standbys; None where no worker is replaced alone."""
+
+
+@dataclass(frozen=True)
+class SizeFigures:
+    """The size of a job."""
+
+    workers: int
+    to: int | None = None
+    """The number of workers that it is about to have, while it changes its size."""
+    stage: str = ""
+    """The stage of that change."""
+    elastic: tuple[int, int] | None = None
+    """The least and the most workers of an elastic job."""
+    required: int | None = None
+    """The number of workers that an elastic job is to have, where there are task slots."""
+    room: int | None = None
+    """The number of workers for which there are task slots, by the newest report."""
+    decided: str = ""
+    """The reason of the newest decision by the load."""
+
+    def figures(self) -> dict[str, Any]:
+        """The figures for a progress report and for metrics."""
+        found: dict[str, Any] = {"workers": self.workers, "to": self.to, "stage": self.stage}
+        if self.elastic is None:
+            return found
+        least, most = self.elastic
+        bounds = {"least": least, "most": most, "required": self.required, "room": self.room}
+        return {**found, **bounds, "decided": self.decided}
 
 
 def standby_figures(slices: Slices) -> dict[str, Any] | None:

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush, heapreplace
 from typing import TypeVar
 
-from tailrace.coordinator.actions import Kill, Launch
+from tailrace.coordinator.actions import Kill, Launch, Send
 from tailrace.coordinator.workers.standby_placement import Executor
 from tailrace.protocol.deployment import Hello
+from tailrace.protocol.standby import TakeSlot
 
 Start = tuple[int, int]
 """A start of a Spark job: (the place that it was started for, its number among the starts of that place)."""
@@ -90,6 +91,16 @@ class WorkerPlace:
     def relaunch(self) -> list[Kill | Launch]:
         """Starts another worker in place of a lost one, and ends what may be left of the old one."""
         return [*self.kill(), self.launch()]
+
+    def hand_over(self, slot: WorkerPlace) -> Send:
+        """Sends the worker of the place to hold a slot from now on, with its Spark job. It will send `Hello` for it."""
+        assert self.start is not None
+        order = Send(self.index, self.epoch, TakeSlot(slot.index))
+        self.running.discard(self.start)
+        slot.running.add(self.start)
+        slot.start, self.start = self.start, None
+        self.hello = None
+        return order
 
     def job_ended(self, start: Start) -> bool:
         """Notes that a Spark job of the place has ended. Returns True if the coordinator had cancelled it."""

@@ -20,6 +20,7 @@ from tailrace.coordinator.actions import RescaleEnded
 from tailrace.coordinator.durability.savepoints import ATTEMPTS, given_up
 from tailrace.coordinator.job.failures import Cause
 from tailrace.coordinator.loops.loops import NestSpec
+from tailrace.coordinator.workers.autoscaling import Scaler, ScaleSettings
 from tailrace.errors import InternalError
 from tailrace.protocol.deployment import FailureKind
 from tailrace.state.manifest import Manifest
@@ -27,6 +28,10 @@ from tailrace.state.manifest import Manifest
 
 def _fits_always(manifest: Manifest) -> str:
     return ""
+
+
+def _as_many(workers: int) -> int:
+    return workers
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,91 @@ class JobSize:
         return self.slots + self.standbys
 
 
+@dataclass(frozen=True)
+class ElasticSizes:
+    """The sizes of an elastic job, and the times that it waits (int64 microseconds)."""
+
+    least: int
+    most: int
+    make: Callable[[int], JobSize]
+    """A pure function that gives the size with a number of workers."""
+    processes: Callable[[int], int] = _as_many
+    """A pure function that gives the number of task slots that the job holds with so many workers."""
+    wait: int = 10_000_000
+    """The wait for missing workers, before the job goes on with those that are there."""
+    settle: int = 2_000_000
+    """The time for which the number of task slots stays as it is, before the job grows."""
+    pause: int = 10_000_000
+    """The pause behind a change of size. Behind each that fails it is twice as long."""
+    longest: int = 600_000_000
+    """The longest of these pauses."""
+    scale: ScaleSettings | None = None
+    """The settings by which the load of the job decides; None: the job takes all slots that there are."""
+
+    def clamp(self, count: int) -> int:
+        """The nearest number of workers that the job may have."""
+        return max(self.least, min(self.most, count))
+
+
+class Elasticity:
+    """The bookkeeping of one elastic job: the size that it is to have, and the task slots that there are.
+
+    Invariant Y35: the job has from `least` to `most` workers. It has fewer than are required only where there were no task
+    slots for more, when it began or began anew, or since.
+    """
+
+    def __init__(self, sizes: ElasticSizes, slots: int) -> None:
+        """`slots`: the number of workers with which it begins."""
+        self.sizes = sizes
+        self.required = slots if sizes.scale is not None else sizes.most
+        """The number of workers that the job is to have, where there are slots for them."""
+        self.room = slots
+        """The number of workers for which there are task slots, by the newest report."""
+        self.unfit = ""
+        """The reason why the job cannot begin anew with fewer workers; empty where none is known."""
+        self.scaler = None if sizes.scale is None else Scaler(sizes.scale, sizes.least, sizes.most)
+        self._settled_at = self._again_at = 0
+        self._pause, self._ran = sizes.pause, 0
+
+    def note_room(self, count: int, now: int) -> None:
+        """Takes the report of how many task slots there are for the job: those that it has, and free ones."""
+        sizes = self.sizes
+        counts = range(sizes.most, sizes.least - 1, -1)
+        room = next((workers for workers in counts if sizes.processes(workers) <= count), sizes.least)
+        if room != self.room:
+            self.room, self._settled_at = room, now + sizes.settle
+
+    def aim(self, workers: int) -> int:
+        """The number of workers that a job with so many is to have now. Slots that are gone take no worker away: it would
+        be lost, and that is noticed."""
+        return self.sizes.clamp(
+            self.required if self.required <= workers else max(workers, min(self.required, self.room))
+        )
+
+    def due_at(self, workers: int) -> int | None:
+        """The time at which a job with so many workers is to change its size; None as things stand."""
+        aim = self.aim(workers)
+        return None if aim == workers else max(self._again_at, self._settled_at if aim > workers else 0)
+
+    def want(self, workers: int) -> None:
+        """Notes that the job is to have this number of workers."""
+        self.required = self.sizes.clamp(workers)
+
+    def tries(self, now: int) -> None:
+        """Notes that the job tries to change its size."""
+        self._again_at = now + self._pause
+        self._pause = min(2 * self._pause, self.sizes.longest)
+
+    def runs(self, workers: int, now: int) -> None:
+        """Notes that the job runs, with this number of workers."""
+        changed, self._ran, self.unfit = workers != self._ran, workers, ""
+        if changed:
+            self._pause = self.sizes.pause
+            self._again_at = now + self._pause
+        if self.scaler is not None:
+            self.scaler.anew(now, changed=changed)
+
+
 class RescaleStage(Enum):
     """The stages of a change of size."""
 
@@ -69,12 +159,14 @@ class Rescaling:
     """The bookkeeping of one job's changes of size; the course of the job carries out what follows.
 
     Invariant Y31: the job is deployed in another size only behind a checkpoint in which every task of the size before has
-    done nothing behind its cut, and which is the newest one.
+    done nothing behind its cut, and which is the newest one; or where it begins anew from the newest one after a failure.
     Invariant Y32: until the job has run in the new size, the size before is known, and the next failure brings it back.
     Invariant Y33: each request is answered once.
     """
 
-    def __init__(self, size: JobSize) -> None:
+    def __init__(self, size: JobSize, elastic: ElasticSizes | None = None) -> None:
+        self.elastic = None if elastic is None else Elasticity(elastic, size.slots)
+        """The bookkeeping of an elastic job; None for any other one."""
         self.size = size
         """The size of the newest attempt."""
         self.stage = RescaleStage.NONE
@@ -103,6 +195,11 @@ class Rescaling:
         return self.stage is RescaleStage.MOVING
 
     @property
+    def before(self) -> JobSize | None:
+        """The size before, while the job moves to another one."""
+        return self._other if self.is_moving else None
+
+    @property
     def target(self) -> JobSize | None:
         """The size that is requested, until the job moves to it."""
         return None if self.is_moving else self._other
@@ -112,6 +209,18 @@ class Rescaling:
         assert not self.active
         self.stage, self.since, self._failures = RescaleStage.GATHERING, now, 0
         self._other, self._waiting = size, [who]
+
+    def refusal(self, size: JobSize) -> str | None:
+        """The reason why an elastic job cannot be requested to have a size."""
+        sizes = None if self.elastic is None else self.elastic.sizes
+        if sizes is None or size.slots == sizes.clamp(size.slots):
+            return None
+        return f"it is elastic, with {sizes.least} to {sizes.most} workers (tr.Elastic)"
+
+    def retarget(self, size: JobSize, now: int) -> None:
+        """Takes another size in place of the requested one, for which not all workers have come."""
+        assert self.stage is RescaleStage.GATHERING
+        self._other, self.since = size, now
 
     def cuts(self) -> None:
         """Notes that the checkpoint is requested."""

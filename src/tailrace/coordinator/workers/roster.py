@@ -404,18 +404,14 @@ class Roster:
         """Gets ready for another number of slots: starts workers for those that are missing. Standbys are ended, and begin
         anew behind the slots to come: with another plan each has other state to hold."""
         decided: Decisions = []
-        first = max(len(self.slots), count, *(index + 1 for index in self.outside), 0)
         for standby in self.standbys.all:
             if standby.connected:
                 decided.append(CloseLink(standby.index, standby.epoch))
             decided += standby.kill()
             standby.lose()
             self._put_outside(standby)
-        first = max(first, *(index + 1 for index in self.outside), 0) if standbys else first
-        before = self.standbys
-        self.standbys = Standbys(count, standbys, before.chosen, first)
-        self.standbys.complete = before.complete
         self.target = count
+        self._renew_standbys(standbys)
         for index in range(len(self.slots), count):
             slot = self.outside.setdefault(index, Slot(index))
             if slot.connected:  # it was to leave
@@ -424,6 +420,40 @@ class Roster:
             slot.attempt, slot.leaving = self.slots[0].attempt, False
             decided += slot.relaunch()
         return decided
+
+    @property
+    def spare(self) -> list[Slot]:
+        """The workers in places outside that could take a slot: they run nothing, and were not sent away."""
+        return [one for one in self.outside.values() if one.connected and one.clean and not one.leaving]
+
+    @property
+    def usable(self) -> int:
+        """The number of slots that have a worker, or could have one at once. 0 while a worker has yet to drop what it
+        ran."""
+        waiting = any(place.holds_up for place in [*self.slots, *self.outside.values()])
+        return 0 if waiting else min(len(self.slots), len(self.connected) + len(self.spare))
+
+    def close_ranks(self) -> Decisions:
+        """Lets workers in places outside take slots without a worker."""
+        lacking = [slot for slot in self.slots if not slot.connected]
+        return [act for slot, one in zip(lacking, self.spare, strict=False) for act in self._move_in(one, slot)]
+
+    def expect_fewer(self, count: int, standbys: int) -> Decisions:
+        """Lets the job have only so many slots, of those for which workers were started: these have come."""
+        come = [self.outside[index] for index in range(count, self.target) if self.outside[index].connected]
+        lacking = [self.outside[index] for index in range(len(self.slots), count) if not self.outside[index].connected]
+        decided = [act for slot, one in zip(lacking, come, strict=True) for act in self._move_in(one, slot)]
+        for index in range(count, self.target):
+            self.outside[index].start = None
+            decided += self.outside[index].kill()
+        self.target = count
+        self._renew_standbys(standbys)
+        return decided
+
+    def _move_in(self, one: Slot, slot: Slot) -> Decisions:
+        decided: Decisions = [*slot.kill()]
+        slot.hot, slot.taken = 0, (one.index, one.epoch)
+        return [*decided, one.hand_over(slot)]
 
     @property
     def arrivals(self) -> int:
@@ -480,6 +510,12 @@ class Roster:
         if self.expects(slot):
             decided.append(NotJoined(f"worker {slot.index}, which was to join, is lost: {what}"))
         return decided
+
+    def _renew_standbys(self, standbys: int) -> None:
+        """Begins with other standbys, in places behind all others."""
+        before, first = self.standbys, max(len(self.slots), self.target, *(index + 1 for index in self.outside), 0)
+        self.standbys = Standbys(self.target, standbys, before.chosen, first)
+        self.standbys.complete = before.complete
 
     def _put_outside(self, place: WorkerPlace) -> None:
         """Remembers the Spark jobs of a place that is none any more, and its numbers: they only grow."""

@@ -10,7 +10,7 @@ from tailrace.coordinator.actions import CloseLink, Kill, Send, StandbyLost
 from tailrace.coordinator.decisions import Decisions
 from tailrace.coordinator.workers.places import WorkerPlace, executor_of
 from tailrace.coordinator.workers.standby_placement import Executor, deal
-from tailrace.protocol.standby import Hold, StandBy, StateHeld, TakeSlot
+from tailrace.protocol.standby import Hold, StandBy, StateHeld
 
 TRIES = 3
 """The starts of a standby in a row that may end before it is ready. Then it is left alone until the job starts again."""
@@ -168,12 +168,7 @@ class Standbys:
 
     def take(self, place: Standby, slot: WorkerPlace) -> Decisions:
         """Sends a standby to take a slot. The standby will send `Hello` for it."""
-        assert place.start is not None
-        order = Send(place.index, place.epoch, TakeSlot(slot.index))
-        place.running.discard(place.start)
-        slot.running.add(place.start)
-        slot.start, place.start = place.start, None
-        place.hello = None
+        order = place.hand_over(slot)
         _empty(place)
         return [order]
 

@@ -117,6 +117,10 @@ class JobRunner(threading.Thread):
         """Passes on that the machines of these starts of slots are about to go."""
         self._loop.call_soon_threadsafe(lambda: self.machine.move(launches, self._now()))
 
+    def _room(self, count: int) -> None:
+        """Passes on how many task slots there are for the job."""
+        self._loop.call_soon_threadsafe(lambda: self.machine.room(count, self._now()))
+
     def _disappoint(self) -> None:
         """Fails the futures of wishes that are not answered: nothing else will answer them."""
         for future in list(self._waiting):
@@ -139,7 +143,8 @@ class JobRunner(threading.Thread):
             self.monitor.open(self)
             self._start_machine()
             self._carry_out()
-            self._provider.watch(self._leaving)
+            elastic = self.machine.course.rescaling.elastic is not None
+            self._provider.watch(self._leaving, self._room if elastic else None)
             while not self.machine.status.final:
                 self._turn()
             self._outlive_workers()
@@ -295,6 +300,8 @@ class JobRunner(threading.Thread):
 
     def _end_rescale(self, action: RescaleEnded) -> None:
         """Sets the result of a wish for another size."""
+        if action.who is None:
+            return  # the job has changed its size by itself, and its log has it
         self._waiting.discard(action.who)
         if action.reason:
             action.who.set_exception(RescaleError(f"job {self.monitor.job_name!r} is not resized: {action.reason}"))

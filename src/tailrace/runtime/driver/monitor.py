@@ -277,7 +277,7 @@ class ProgramMonitor(JobMonitor):
             self._show(self.status)
 
     def _report(self, view: JobView) -> None:
-        report = self._maker.make(view.slots, view.at, view.books, view.restarts, view.slices)
+        report = self._maker.make(view.slots, view.at, view.books, view.restarts, view.slices, view.size)
         if self.queries is not None:
             report["tailrace"]["queries"] = self.queries.progress()
         if self.calls is not None:

@@ -78,13 +78,15 @@ class ProgressLine:
 
 def line_of(status: str, figures: dict[str, Any], rate: float, busy: float) -> list[str]:
     """The progress of a job, from the Tailrace part of a progress report: records, event time, the last checkpoint,
-    standbys, restarts."""
+    standbys, the size of
+    an elastic job or one that changes its size, restarts."""
     parts = [
         f"{status} | in {figures['totalInputRows']:,} | out {figures['totalOutputRows']:,} | {rate:,.0f}/s | "
         f"busy {busy:.0%} | watermark {_seconds(figures['watermark'])}",
         *_checkpoints(figures.get("checkpoints")),
         *_troubles(figures.get("checkpoints")),
         *_standbys(figures.get("standby")),
+        *_size(figures.get("size")),
     ]
     return [*parts, f"restarts {figures['restarts']}"] if figures.get("restarts") else parts
 
@@ -139,6 +141,16 @@ def _standbys(figures: dict[str, Any] | None) -> list[str]:
     if figures["replaced"]:
         parts.append(f"replaced {figures['replaced']}, the last in {figures['lastFailoverMs']:,.0f} ms")
     return parts
+
+
+def _size(figures: dict[str, Any] | None) -> list[str]:
+    """A change of the job's size, and the bounds of an elastic job."""
+    if figures is None or (figures["to"] is None and "least" not in figures):
+        return []
+    text = f"workers {figures['workers']}"
+    if figures["to"] is not None:
+        text += f" -> {figures['to']}, {figures['stage']}"
+    return [text if "least" not in figures else f"{text} (of {figures['least']}-{figures['most']})"]
 
 
 def _seconds(watermark: str | None) -> str:

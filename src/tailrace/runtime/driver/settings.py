@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from tailrace.api.config import CheckpointConfig, ExponentialDelay, FailureRate, FixedDelay, Restart
+from tailrace.api.config import CheckpointConfig, ExponentialDelay, FailureRate, FixedDelay, Restart, Sizing
 from tailrace.api.restore.compatibility import check_manifest
 from tailrace.coordinator.durability.checkpoints import CheckpointSettings
 from tailrace.coordinator.job.restarts import Exponential, Fixed, Never, Rate, Strategy
 from tailrace.coordinator.job.timeouts import Limits
 from tailrace.coordinator.loops.loops import NestSpec
 from tailrace.coordinator.output.origin import NOTHING, StartFrom
-from tailrace.coordinator.workers.rescaling import JobSize
+from tailrace.coordinator.workers.autoscaling import ScaleSettings
+from tailrace.coordinator.workers.rescaling import ElasticSizes, JobSize
 from tailrace.elements.durations import span_micros
 from tailrace.errors import IncompatibleState
 from tailrace.graph.operators import Source
@@ -101,6 +102,16 @@ def size_of(plan: Plan, bytes_of: bytes, text: str, allow: bool | Collection[str
         return ""
 
     return JobSize(plan.slots, bytes_of, nests_of(plan), text=text, fits=fits)
+
+
+def elastic_of(sizing: Sizing, make: Callable[[int], JobSize], processes: Callable[[int], int]) -> ElasticSizes:
+    """The sizes of an elastic job, for a coordinator. `make`: gives one. `processes`: how many task slots it holds."""
+    elastic, autoscale, scale = *sizing, None
+    if autoscale is not None:
+        spans = span_micros(autoscale.lag) / 1e6, span_micros(autoscale.cooldown)
+        scale = ScaleSettings(float(autoscale.target_busy), *spans)
+    bounds = elastic.least, elastic.most, make, processes
+    return ElasticSizes(*bounds, wait=span_micros(elastic.wait), scale=scale)
 
 
 def no_savepoints(plan: Plan) -> str:

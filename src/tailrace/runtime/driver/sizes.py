@@ -3,13 +3,14 @@ task slots for it, and the plan that the job's watchers know."""
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from tailrace.coordinator.actions import Resizing
-from tailrace.coordinator.workers.rescaling import JobSize
-from tailrace.errors import ConfigError, RescaleError
+from tailrace.coordinator.workers.rescaling import ElasticSizes, JobSize
+from tailrace.errors import ConfigError, RescaleError, SlotsError
 from tailrace.graph.plan import Plan
 from tailrace.graph.sizes import Sizes, plan_of_size, size_text
 from tailrace.runtime.driver.requests import ChangeSize, Runner, WishFuture
@@ -24,9 +25,18 @@ few; the job then holds what it held."""
 class SizeChanges:
     """The changes of one job's size."""
 
-    def __init__(self, name: str, plan: Plan, make: SizeMaker, hold: SlotHolder, held: int) -> None:
-        """`held`: the number of task slots that the job holds."""
-        self._name, self._make, self._hold = name, make, hold
+    def __init__(
+        self,
+        name: str,
+        plan: Plan,
+        make: SizeMaker,
+        hold: SlotHolder,
+        held: int,
+        elastic: ElasticSizes | None = None,
+    ) -> None:
+        """`held`: the number of task slots that the job holds. `elastic`: the sizes of a job that also changes its size by
+        itself."""
+        self._name, self._make, self._hold, self._elastic = name, make, hold, elastic
         self.plan = plan
         """The plan of the size that the job has, or is about to have."""
         self._held = held
@@ -40,8 +50,10 @@ class SizeChanges:
         with self._lock:
             if self._other is not None:
                 raise RescaleError(f"job {self._name!r} changes its size already; wait for that")
+            if self._elastic is not None:
+                self._check_elastic(sizes)
             plan = plan_of_size(self.plan, sizes)
-            if plan == self.plan:
+            if plan == self.plan and self._elastic is None:
                 future = WishFuture()
                 future.set_result(plan.slots)
                 return future
@@ -56,14 +68,37 @@ class SizeChanges:
     def note(self, news: Resizing) -> None:
         """Takes the report that the job moves to another size, or back."""
         with self._lock:
-            if self._other is not None:
+            if self._elastic is not None:  # it changes its size by itself as well, and has one parallelism
+                self.plan = plan_of_size(self.plan, news.after)
+                self._hold_what_it_needs(self._elastic)
+            elif self._other is not None:
                 self.plan, self._other = self._other, self.plan
 
     def _settle(self, needed: int) -> None:
         with self._lock:
             self._other = None
+            if self._elastic is not None:
+                self._hold_what_it_needs(self._elastic)
+                return
             self._hold(needed)
             self._held = needed
+
+    def _hold_what_it_needs(self, elastic: ElasticSizes) -> None:
+        needed = elastic.processes(self.plan.slots)
+        with contextlib.suppress(SlotsError):  # its workers are there all the same
+            self._hold(needed)
+            self._held = needed
+
+    def _check_elastic(self, sizes: Sizes) -> None:
+        elastic = self._elastic
+        assert elastic is not None
+        if not isinstance(sizes, int):
+            raise ConfigError("rescale: an elastic job (tr.Elastic) has one parallelism; give a number")
+        if not elastic.least <= sizes <= elastic.most:
+            raise ConfigError(
+                f"rescale: expected a parallelism from {elastic.least} to {elastic.most}, the bounds of the job's "
+                f"tr.Elastic, not {sizes}"
+            )
 
 
 def checked_sizes(given: Any) -> Sizes:

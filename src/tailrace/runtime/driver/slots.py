@@ -22,6 +22,11 @@ Leaving = Callable[[Collection[tuple[int, int]]], None]
 """A callback for starts of slots (slot, launch) whose machines are about to go. It is called from any thread."""
 
 
+Room = Callable[[int], None]
+"""A callback for the number of task slots that a job may have: those that it holds, and free ones. It is called from any
+thread."""
+
+
 class SlotProvider(Protocol):
     """A provider of worker processes. `tailrace.spark.slots.provider` runs them as Spark jobs."""
 
@@ -33,8 +38,9 @@ class SlotProvider(Protocol):
         """Starts a worker; `ended` is called exactly once when it is gone."""
         ...
 
-    def watch(self, leaving: Leaving) -> None:
-        """Begins to report workers whose machines are about to go, again and again while they are there, until `close`."""
+    def watch(self, leaving: Leaving, room: Room | None = None) -> None:
+        """Begins to report workers whose machines are about to go, again and again while they are there, and to `room`, how
+        many task slots there are, until `close`."""
         ...
 
     def kill(self, slot: int, launch: int, pid: int | None) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tailrace.coordinator.actions import (
+    Autoscaled,
     CheckpointFailed,
     HistoryFills,
     InReach,
@@ -67,10 +68,14 @@ def warn(job: str, action: Told | StorageWarning, about: RecordFields = _about) 
             )
         case Resizing():
             back = f", back from {action.text}: {action.reason}" if action.reason else ""
-            log.warning("job %r moves from %d to %d workers%s", job, action.before, action.after, back)
+            back = f": {action.lacking}" if action.lacking else back
+            log.warning("job %r moves from %d to %d workers%s", job, action.before, action.after, back, extra=about())
         case NotResized():
             what = "job %r keeps its %d workers, and is not resized to %s: %s"
             log.warning(what, job, action.slots, action.text, action.reason)
+        case Autoscaled():
+            what = "job %r is to have %d workers in place of %d: %s"
+            log.warning(what, job, action.after, action.before, action.reason, extra=about())
         case Stalled():
             whose = about(action.slot, action.under_way.operator, paced=True)
             log.warning("job %r: %s", job, stall_text(action), extra=whose)

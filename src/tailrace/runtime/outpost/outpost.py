@@ -27,7 +27,7 @@ from tailrace.errors import error_text
 from tailrace.runtime.driver.coordinator import JobRunner
 from tailrace.runtime.driver.monitor import JobEnd, JobMonitor, News
 from tailrace.runtime.driver.requests import Wish, WishFuture
-from tailrace.runtime.driver.slots import Leaving, SlotEnded
+from tailrace.runtime.driver.slots import Leaving, Room, SlotEnded
 from tailrace.runtime.eventloop.clock import JobClock, monotonic_micros
 from tailrace.runtime.network.binding import Binding
 from tailrace.runtime.network.config import WorkerConfig
@@ -209,7 +209,7 @@ class FarSlots:
         for slot, launch in starts:
             self.over(SlotOver(slot, launch, None, False, False, True, self._era))
 
-    def watch(self, leaving: Leaving) -> None:
+    def watch(self, leaving: Leaving, room: Room | None = None) -> None:
         """Does nothing: workers themselves see that their executors are decommissioned (`runtime.worker.executor_end`)."""
 
     def kill(self, slot: int, launch: int, pid: int | None) -> None:

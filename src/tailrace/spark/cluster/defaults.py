@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tailrace.api.config import CheckpointConfig
+from tailrace.api.config import CheckpointConfig, Elastic
 from tailrace.api.launch import Settings
 from tailrace.errors import ConfigError
 from tailrace.settings import SETTINGS
@@ -29,7 +29,8 @@ class Defaults:
     """Settings for environments that leave them out. `None` means that a setting was not given."""
 
     master: str | None = None
-    parallelism: int | None = None
+    parallelism: str | None = None
+    autoscale: bool = False
     progress: bool | None = None
     ui: bool | None = None
     conf: dict[str, str] = field(default_factory=dict)
@@ -77,9 +78,19 @@ class Defaults:
         """The `work_dir`, or None."""
         return SETTINGS["work_dir"].value(self.work_dir)
 
-    def default_parallelism(self) -> int:
-        """The parallelism. Raises `ConfigError` where the variable is no number."""
-        return SETTINGS["parallelism"].value(self.parallelism)
+    def default_parallelism(self) -> int | Elastic:
+        """The parallelism. Raises `ConfigError` where the option or the variable is neither a number nor two."""
+        text = str(SETTINGS["parallelism"].value(self.parallelism))
+        found = re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", text)
+        if found is None or int(found[1]) < 1:
+            where = SETTINGS["parallelism"].source
+            raise ConfigError(f"{where} must be a number of at least 1, or LEAST-MOST, not {text!r}")
+        return int(found[1]) if found[2] is None else Elastic(int(found[1]), int(found[2]))
+
+    def most_workers(self) -> int:
+        """The parallelism; the upper bound of an elastic one."""
+        found = self.default_parallelism()
+        return found if isinstance(found, int) else found.most
 
     def ships(self) -> bool:
         """True where executors receive at once what they may lack. Raises `ConfigError` for a variable that is neither 1 nor
@@ -98,14 +109,16 @@ class Defaults:
     def overrides(self, env: Settings) -> list[str]:
         """Options of the command that have no effect on a job, because its environment has a setting of its own: a
         sentence on each."""
-        parallelism = self.parallelism and min(self.parallelism, env.max_parallelism)
+        given = None if self.parallelism is None else self.default_parallelism()
+        parallelism = min(given, env.max_parallelism) if isinstance(given, int) else given
         settings = {
-            "parallelism": ("parallelism", parallelism, env.parallelism),
+            "parallelism": ("parallelism", parallelism, env.sizing.elastic if env.sizing else env.parallelism),
             "checkpoint": ("checkpoint_dir", self.checkpoint_dir, env.checkpoint and env.checkpoint.dir),
             "standby": ("standby", self.standby, env.standby and env.standby.replicas),
             "work_dir": ("work_dir", self.work_dir, env.work_dir),
         }
-        return [
+        idle = [f"{SETTINGS['autoscale'].flag} does nothing, because the job is not elastic (--parallelism LEAST-MOST)"]
+        return (idle if self.autoscale and not (env.sizing and env.sizing.autoscale) else []) + [
             f"{SETTINGS[option].flag} {mine} does nothing, because the Environment is given a {name} of its own"
             for name, (option, mine, found) in settings.items()
             if mine is not None and mine != found

@@ -72,7 +72,7 @@ def _from_ddl(text: str) -> Any:
         plain = _plain_ddl(text)
         if plain is not None:
             return StructType.fromJson({"type": "struct", "fields": plain})
-        active_or_local(DEFAULTS.default_parallelism() + 1, DEFAULTS.spark_master(), DEFAULTS.conf)
+        active_or_local(DEFAULTS.most_workers() + 1, DEFAULTS.spark_master(), DEFAULTS.conf)
     try:
         return StructType.fromDDL(text)
     except Exception as error:

@@ -19,7 +19,7 @@ from fractions import Fraction
 from typing import Any
 
 from tailrace.errors import OWN_FOLDER, ConfigError, SlotsError
-from tailrace.runtime.driver.slots import Leaving, SlotEnded
+from tailrace.runtime.driver.slots import Leaving, Room, SlotEnded
 from tailrace.runtime.network.binding import Binding, is_everywhere, is_ours, ports_of
 from tailrace.runtime.network.config import WorkerConfig
 from tailrace.runtime.network.tls import choose
@@ -32,6 +32,7 @@ from tailrace.spark.shipping.delivery import bring, received_parcel
 from tailrace.spark.shipping.executors import ANSWER, SOME, answer_text, check_reach, unable, worker_task
 from tailrace.spark.shipping.parcel import Parcel, send
 from tailrace.spark.slots.profiles import profile_of
+from tailrace.spark.slots.rooms import RoomWatch
 from tailrace.spark.slots.threads import SlotThreads
 from tailrace.task.contract.usercode import FUSED
 
@@ -141,6 +142,18 @@ def take_slots(
     return None
 
 
+def free_slots(app: Application, tag: str, most: int, patience: float, cpus: float | None, profile: Any) -> int | None:
+    """The number of slots that a job may have: those that it holds, and free ones. None where Spark does not report it.
+    Waits up to `patience` seconds for `most`. Without dynamic allocation only slots on executors count that are
+    there."""
+    request = _SlotRequest(app, most, cpus, profile)
+    total = request.total(patience)
+    total = total if request.dynamic else request.there()
+    with _lock:
+        others = sum(slots * each for one, (slots, each) in _taken.items() if one != tag)
+    return None if total is None else max(0, total - math.ceil(others / request.share))
+
+
 def hold_slots(app: Application, tag: str, needed: int, name: str, profile: Any = None) -> None:
     """Makes a job that has slots hold this number of them. Raises `SlotsError`, with the numbers, when there are too few:
     the job then holds what it held. A job that is over holds none."""
@@ -230,7 +243,7 @@ class SparkSlots:
         self.app = application(spark)
         self.name = name
         self.tag = f"tailrace-{run_id}"
-        cpus = None if is_fixed(self.app.master) else cpus  # in local modes a slot is a thread
+        cpus = self._cpus = None if is_fixed(self.app.master) else cpus  # in local modes a slot is a thread
         self._profile = None if cpus is None else profile_of(self.app, cpus)
         self._workers = slots
         profile, needed = self._profile, slots + beside
@@ -242,6 +255,7 @@ class SparkSlots:
         """The host through which workers reach the driver's folder, if the job uses that folder."""
         self._parcel: Parcel | None = None
         self._watch: Watch | None = None
+        self._rooms: RoomWatch | None = None
         self._starts: set[tuple[int, int]] = set()
         """(slot, launch) of the starts of slots that run."""
         self._watches_executors = self.app.context is None and may_happen(self.app.setting)
@@ -254,6 +268,11 @@ class SparkSlots:
         except BaseException:
             give_back(self.tag)
             raise
+
+    def room(self) -> int | None:
+        """The number of slots that the job may have: those that it holds, and free ones. None where Spark does not report
+        it."""
+        return free_slots(self.app, self.tag, 0, 0.0, self._cpus, self._profile)
 
     def hold(self, count: int) -> None:
         """Makes the job hold this number of slots. Raises `SlotsError` when there are too few."""
@@ -278,14 +297,17 @@ class SparkSlots:
 
         self._threads.run(keep)
 
-    def watch(self, leaving: Leaving) -> None:
+    def watch(self, leaving: Leaving, room: Room | None = None) -> None:
         """Reports workers on executors that are decommissioned to `leaving`, where executors may be decommissioned and
-        Spark shows it."""
+        Spark shows it; and to `room`, how many slots there are."""
+        if room is not None:
+            self._rooms = RoomWatch(self.room, room)
+            self._rooms.start()
         context = None if is_fixed(self.app.master) else self.app.context
         if context is not None and may_happen(self.app.setting):
             starts = lambda: [(*one, self._tag_of(*one)) for one in list(self._starts)]  # noqa: E731
-            room = lambda: have_room(self.app, self.tag, self._profile, self._least)  # noqa: E731
-            self._watch = Watch(context, starts, room, leaving)
+            stays = lambda: have_room(self.app, self.tag, self._profile, self._least)  # noqa: E731
+            self._watch = Watch(context, starts, stays, leaving)
             self._watch.start()
 
     def _tag_of(self, slot: int, launch: int) -> str:
@@ -315,8 +337,9 @@ class SparkSlots:
 
     def close(self, timeout: float) -> None:
         """Waits for the threads, which end with their Spark jobs."""
-        if self._watch is not None:
-            self._watch.close()
+        for watch in (self._watch, self._rooms):
+            if watch is not None:
+                watch.close()
         self._threads.close(timeout)
         give_back(self.tag)
 

@@ -13,17 +13,20 @@ from tailrace.api.launch import Settings
 from tailrace.api.restore.identity import dataflow_of
 from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.succession.machine import LoggedCoordinator
+from tailrace.coordinator.workers.rescaling import ElasticSizes
+from tailrace.elements.durations import span_micros
 from tailrace.errors import ConfigError, level_of_user
 from tailrace.protocol.replay import COPIES, Copies
 from tailrace.runtime.driver.settings import limits_of, nests_of, no_savepoints, settings_of, start_from, strategy_of
 from tailrace.spark.cluster.application import Application, application, is_connect
-from tailrace.spark.cluster.capacity import notices_after, on_each_executor, share_of
+from tailrace.spark.cluster.capacity import is_fixed, notices_after, on_each_executor, share_of
 from tailrace.spark.cluster.defaults import DEFAULTS
 from tailrace.spark.outpost.remote import BESIDE
 from tailrace.spark.shipping.plan_files import dump_job
-from tailrace.spark.slots.provider import SparkSlots, check_settings
+from tailrace.spark.slots.profiles import profile_of
+from tailrace.spark.slots.provider import SparkSlots, check_settings, free_slots
 from tailrace.spark.slots.reachability import is_out_of_reach
-from tailrace.spark.start.checks import Checked
+from tailrace.spark.start.checks import Checked, with_slots
 from tailrace.spark.start.start_checkpoint import report_start, warn_of_later, warn_of_lost_output
 from tailrace.storage.origins import Origin
 from tailrace.storage.spill import SpillFiles
@@ -45,8 +48,9 @@ class Allocated:
     """True if executors receive at once what they may lack."""
 
 
-def allocate_slots(checked: Checked, undo: contextlib.ExitStack) -> Allocated:
-    """Takes the slots of a job; `undo` gives them back. Raises `ConfigError` or `SlotsError`."""
+def allocate_slots(checked: Checked, undo: contextlib.ExitStack) -> tuple[Checked, Allocated]:
+    """Takes the slots of a job; `undo` gives them back. Returns the job with so many workers, too: an elastic one has as
+    many as there are slots. Raises `ConfigError` or `SlotsError`."""
     job, env = checked.submission, checked.submission.env
     needed = job.plan.slots
     spark = session_of(env, needed)
@@ -54,6 +58,9 @@ def allocate_slots(checked: Checked, undo: contextlib.ExitStack) -> Allocated:
     app.choose_interpreter()
     check_settings(app)
     far = is_out_of_reach(spark, env.slot_timeout)
+    if env.sizing is not None:
+        checked = with_slots(checked, _first_size(app, env, far))
+        needed = checked.submission.plan.slots
     ship, beside = DEFAULTS.ships(), BESIDE if far else 0
     lost_at_once = on_each_executor(app.master, app.setting, share_of(app.setting, env.task_cpus))
     standbys = None if env.standby is None else env.standby.processes(needed, lost_at_once)
@@ -62,7 +69,25 @@ def allocate_slots(checked: Checked, undo: contextlib.ExitStack) -> Allocated:
     undo.callback(slots.close, 0)
     if slots.warning is not None:
         warnings.warn(slots.warning, stacklevel=level_of_user())
-    return Allocated(spark, app, slots, standbys, far, ship)
+    return checked, Allocated(spark, app, slots, standbys, far, ship)
+
+
+def _first_size(app: Application, env: Settings, far: bool) -> int:
+    """The number of workers with which an elastic job begins. Raises `ConfigError` where it cannot be elastic."""
+    assert env.sizing is not None
+    elastic = env.sizing.elastic
+    if far:
+        raise ConfigError(
+            "parallelism=tr.Elastic(...): executors do not reach this program, so the coordinator is on one of them, and "
+            "the job keeps its size; give a number"
+        )
+    if env.sizing.autoscale is not None:
+        return elastic.least
+    cpus = None if is_fixed(app.master) else env.task_cpus
+    profile = None if cpus is None else profile_of(app, cpus)
+    wait = min(span_micros(elastic.wait) / 1e6, env.slot_timeout)
+    free = free_slots(app, "", elastic.most, wait, cpus, profile)
+    return elastic.most if free is None else max(elastic.least, min(elastic.most, free))
 
 
 def session_of(env: Settings, slots: int) -> Any:
@@ -114,8 +139,10 @@ def _release(store: Store, incarnation: int) -> None:
         store.release(incarnation)
 
 
-def coordinator_of(checked: Checked, allocated: Allocated, claimed: ClaimedFolder) -> Coordinator:
-    """The coordinator of a job whose files are prepared."""
+def coordinator_of(
+    checked: Checked, allocated: Allocated, claimed: ClaimedFolder, elastic: ElasticSizes | None
+) -> Coordinator:
+    """The coordinator of a job whose files are prepared. `elastic`: the sizes of one that changes its size by itself."""
     spec, env, plan, store = checked.spec, checked.submission.env, checked.submission.plan, checked.store
     config = env.checkpoint
     make = LoggedCoordinator if allocated.far and store is not None else Coordinator
@@ -145,4 +172,5 @@ def coordinator_of(checked: Checked, allocated: Allocated, claimed: ClaimedFolde
         depth=spec.depth,
         copies=Copies(spec.history_bytes, partial(SpillFiles, None, COPIES)),
         hot=spec.kept.hot,
+        elastic=elastic,
     )

@@ -9,6 +9,7 @@ from tailrace.api.failing import capsules_of_job
 from tailrace.api.launch import Settings
 from tailrace.elements.durations import span_micros
 from tailrace.graph.plan import Plan
+from tailrace.graph.sizes import check_elastic, plan_of_size
 from tailrace.spark.cluster.defaults import DEFAULTS
 from tailrace.spark.shipping.plan_files import check_size, dump_job
 from tailrace.spark.start.start_checkpoint import find_origin
@@ -47,11 +48,20 @@ class Checked:
     origin: Origin | None
 
 
+def with_slots(checked: Checked, slots: int) -> Checked:
+    """The job with so many workers."""
+    plan = plan_of_size(checked.submission.plan, slots)
+    submission, spec = replace(checked.submission, plan=plan), replace(checked.spec, plan=replace(plan, written=None))
+    return replace(checked, submission=submission, spec=spec)
+
+
 def check(job: Submission) -> Checked:
     """Checks a job. Raises `GraphError`, `ConfigError`, `CheckpointError` or `JobAlreadyFinished`."""
     spec, config = _spec(job), job.env.checkpoint
     for without_effect in DEFAULTS.overrides(job.env):
         print(f"tailrace run: job {job.name!r}: {without_effect}", file=sys.stderr)
+    if job.env.sizing is not None:
+        check_elastic(job.plan, job.env.sizing.elastic.least, job.env.sizing.elastic.most)
     check_size(spec, dump_job(spec))  # a job that cannot travel is refused before Spark starts
     origin = job.find_origin()
     store = None if config is None else Store(absolute(config.dir), job.name, config.storage_options)

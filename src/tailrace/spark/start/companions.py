@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tailrace.coordinator.job.lifecycle import JobStatus
+from tailrace.coordinator.workers.rescaling import ElasticSizes
 from tailrace.errors import JobAlreadyFinished
 from tailrace.graph.operators import Sink
 from tailrace.graph.plan import Plan
@@ -15,7 +16,7 @@ from tailrace.spark.data.places import Places
 from tailrace.spark.start.allocation import Allocated, session_of
 from tailrace.spark.start.checks import Checked, Submission
 from tailrace.spark.start.rerun import finished_job
-from tailrace.spark.start.resizing import size_changes
+from tailrace.spark.start.resizing import elastic_sizes, size_changes
 from tailrace.spark.streaming.calls import ForeachCalls
 from tailrace.spark.streaming.dataframe import StreamingDataFrame
 from tailrace.spark.streaming.foreach import ForeachBatch, foreach_place
@@ -33,6 +34,8 @@ class Companions(NamedTuple):
     queries: JobQueries | None
     calls: ForeachCalls | None
     monitor: ProgramMonitor
+    elastic: ElasticSizes | None
+    """The sizes of an elastic job."""
 
     def start(self, runner: Runner) -> None:
         """Begins with them, for a job that has begun."""
@@ -53,7 +56,7 @@ def companions_of(checked: Checked, allocated: Allocated, monitor: ProgramMonito
         monitor.queries = queries = JobQueries(job.name, sources, pool_of(allocated.app.context))
     if sinks:
         monitor.calls = calls = ForeachCalls(job.name, [(name, sink) for name, _, sink in sinks])
-    return Companions(queries, calls, monitor)
+    return Companions(queries, calls, monitor, elastic_sizes(checked, allocated))
 
 
 def job_that_finished(over: JobAlreadyFinished, job: Submission, *, by_program: bool) -> Job:

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from tailrace.api.config import CheckpointConfig, StandbyConfig
+from tailrace.api.config import Autoscale, CheckpointConfig, Elastic, StandbyConfig
 from tailrace.api.launch import Settings
 from tailrace.api.restore.savepoints import SavepointWriter
 from tailrace.connectors.sinks import Collect
@@ -41,6 +41,7 @@ __all__ = [
     "data_source",
     "dataframe_sink",
     "dataframe_source",
+    "default_autoscale",
     "default_checkpoint",
     "default_parallelism",
     "default_standby",
@@ -65,9 +66,14 @@ dataframe_sink = DataFrame
 streaming_sink = streaming.Streaming
 
 
-def default_parallelism() -> int:
+def default_parallelism() -> int | Elastic:
     """The parallelism of an environment that sets none."""
     return DEFAULTS.default_parallelism()
+
+
+def default_autoscale(parallelism: Any) -> Autoscale | None:
+    """The autoscale of an environment with this parallelism that sets none."""
+    return Autoscale() if DEFAULTS.autoscale and isinstance(parallelism, Elastic) else None
 
 
 def work_dir(given: Any) -> str | None:
@@ -114,7 +120,7 @@ def submit(
         return job_that_finished(over, job, by_program=from_checkpoint is not None and not supervised)
     page = page_of(env)
     with contextlib.ExitStack() as undo:
-        allocated = allocate_slots(checked, undo)
+        checked, allocated = allocate_slots(checked, undo)
         monitor = monitor_of(checked)
         undo.callback(monitor.close)
         placed = place(checked, allocated, monitor, undo)
@@ -124,7 +130,7 @@ def submit(
         companions = companions_of(checked, allocated, monitor)
         if monitor.listeners is not None:
             monitor.listeners.start(monitor.clock.now())
-        runner = placed.run(coordinator_of(checked, allocated, claimed), claimed)
+        runner = placed.run(coordinator_of(checked, allocated, claimed, companions.elastic), claimed)
         undo.pop_all()  # the job has it all from here on
     companions.start(runner)
     handle = Job(runner, monitor, if_program_fails, on_signal, page)
@@ -139,7 +145,7 @@ def write_savepoint(
     """Writes the state that a `SavepointWriter` has gathered, and returns the path. It uses the session of the writer's
     DataFrames, else the active session, else a local one."""
     sessions = [one.df.sparkSession for one in writer.new.values() if one.df is not None]
-    spark = sessions[0] if sessions else session(default_parallelism())
+    spark = sessions[0] if sessions else session(DEFAULTS.most_workers())
     return savepoints.write_savepoint(writer, path, name, storage_options, spark)
 
 
