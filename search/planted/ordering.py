@@ -6,10 +6,10 @@ from typing import Any
 
 from search.planted.patches import RANDOM, Bug, Patches, method
 from search.random_flows.drawing import Run
-from tailrace.task.operators.joins.chunks import ChunkFront
 from tailrace.task.operators.joins.interval import IntervalJoinTask
-from tailrace.task.operators.joins.segments import VersionSegment
 from tailrace.task.operators.ordering.buffer import RecordBuffer
+from tailrace.task.operators.stores.chunks import ChunkFront
+from tailrace.task.operators.stores.segments import VersionSegment
 
 
 def _forgotten_records() -> Patches:

@@ -31,7 +31,7 @@ LATENESS = 50_000
 BESIDE = (
     "running", "running in columns", "tumbling", "sliding", "windows of columns", "in order", "both in order",
     "interval join", "interval join of columns", "window join", "window join of columns", "version join",
-    "version join of columns", "lived",
+    "version join of columns", "session join of columns", "lists of columns", "lived",
     "sessions", "sessions of columns", "counted", "distinct", "distinct in columns", "distinct within", "best", "batched",
     "fired", "fired of columns",
     "ruled", "ruled in order",
@@ -470,6 +470,21 @@ class Building:
         left, right = self._halves_in_columns(do, stream)
         joined = left.join(right, window=tr.Tumbling(WINDOW), how=how, **options)
         return self._joined_in_columns(do, joined, stream, timed=False)
+
+    def _session_join_of_columns(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        how, _ = interval_of(do.number)
+        left, right = self._halves_in_columns(do, stream)
+        joined = left.join(right, window=tr.Session(GAP), how=how, **options)
+        return self._joined_in_columns(do, joined, stream, timed=False)
+
+    def _lists_of_columns(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        number = do.number
+        left, right = self._halves_in_columns(do, stream)
+        windows = tr.Session(GAP) if number % 2 else tr.Tumbling(WINDOW)
+        lists = left.co_group(right, window=windows, **options)
+        self.tell(lists.process(lambda row, ctx: fn.listed_rows(number, row, ctx), uid=f"joined{number}"))
+        self.tell(lists.side_output("late").map(lambda r: ("late", number, *fn.as_record(r)), uid=f"late{number}"))
+        return stream
 
     def _version_join_of_columns(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
         number = do.number

@@ -44,6 +44,8 @@ Kind = Literal[
     "window join of columns",
     "version join",
     "version join of columns",
+    "session join of columns",
+    "lists of columns",
     "in order",
     "both in order",
     "failing",

@@ -28,6 +28,7 @@ from search.random_flows.ordering import (
     joining,
     joining_columns,
     joining_more_columns,
+    joining_whole_windows,
     living,
     ordering,
     sharing,
@@ -89,6 +90,7 @@ ADDITIONS: tuple[tuple[str, float, Callable[[random.Random, Flow], Flow], bool],
     ("shared readers", 0.15, sharing, False),
     ("joins of columns", 0.1, joining_columns, False),
     ("more joins of columns", 0.1, joining_more_columns, False),
+    ("joins of whole windows", 0.1, joining_whole_windows, False),
 )
 """Additions to random flows, in their order: the name of the generator that each has for itself, so that it leaves all other
 draws of a seed as they were; its share of the seeds; and whether it is one to flows with windows."""

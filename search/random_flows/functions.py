@@ -696,6 +696,16 @@ def joined_rows(number: int, value: Any, ctx: tr.Context, timed: bool) -> Iterat
     yield from [row] * ((a[3] if a else 1) * (b[3] if b else 1))
 
 
+def listed_rows(number: int, row: Any, ctx: tr.Context) -> Iterator[Any]:
+    """The reports of the lists of a window: those of a full join of its records."""
+    first, second = (
+        list[Any](as_record([*one.values()]) for one in side) or [None] for side in (row.first, row.second)
+    )
+    for a in first:
+        for b in second:
+            yield from joined_rows(number, (a, b), ctx, False)
+
+
 def version_rows(number: int, pair: Any, ctx: tr.Context) -> Iterator[Any]:
     """The reports of a record with its version: the times of both. Of several versions of one time any may be the newest."""
     a, b = pair

@@ -396,9 +396,11 @@ def _interval_join(number: int, first: list[Moving], second: list[Moving]) -> It
             yield b.id % KEYS, None, b.id, b.time + max(0, -before)
 
 
-def _window_join(number: int, first: list[Moving], second: list[Moving], sessions: bool) -> Iterator[tuple[Any, ...]]:
+def _window_join(
+    number: int, first: list[Moving], second: list[Moving], sessions: bool, how: How | None = None
+) -> Iterator[tuple[Any, ...]]:
     """The key and both ids of each result of a join by windows."""
-    how, _ = interval_of(number)
+    how = how or interval_of(number)[0]
     for key in range(KEYS):
         sides = [[one for one in some if one.id % KEYS == key] for some in (first, second)]
         times = sorted(one.time for some in sides for one in some)
@@ -448,10 +450,12 @@ _JOINS: dict[str, Callable[[int, list[Moving], list[Moving]], Iterator[tuple[Any
     "interval join of columns": _interval_join,
     "window join": lambda number, a, b: _window_join(number, a, b, number % 2 == 1),
     "window join of columns": lambda number, a, b: _window_join(number, a, b, False),
+    "session join of columns": lambda number, a, b: _window_join(number, a, b, True),
+    "lists of columns": lambda number, a, b: _window_join(number, a, b, number % 2 == 1, "full"),
     "version join": _version_join,
     "version join of columns": _version_join,
 }
-"""Kind of a join -> its results. In columns no windows are sessions."""
+"""Kind of a join -> its results."""
 
 
 def _left(lifetime: int, seconds: Counter[int]) -> Iterator[tuple[Any, ...]]:

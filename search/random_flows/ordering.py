@@ -54,6 +54,11 @@ def joining_more_columns(rng: random.Random, flow: Flow) -> Flow:
     return joining_columns(rng, flow, ("window join of columns", "version join of columns", "version join of columns"))
 
 
+def joining_whole_windows(rng: random.Random, flow: Flow) -> Flow:
+    """The flow with a join in columns whose windows come out whole, where `joining` may put one."""
+    return joining_columns(rng, flow, ("session join of columns", "lists of columns"))
+
+
 def living(rng: random.Random, flow: Flow) -> Flow:
     """The flow with an operator whose state has a time to live, outside of its loops, where each record has one time in all
     runs."""

@@ -30,7 +30,7 @@ from tailrace.state.paths import manifest_place
 from tailrace.state.ttl import plain_encoding, stamped_decoder
 from tailrace.storage.reading import own_indexes, read_state
 from tailrace.storage.slots import holds_manifest
-from tailrace.task.operators.joins.chunks import BLOCK, read_block
+from tailrace.task.operators.stores.chunks import BLOCK, read_block
 from tailrace.task.subtask.snapshot import TaskSnapshot, read_meta
 
 Entries = dict[Any, Any]

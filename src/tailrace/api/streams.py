@@ -59,7 +59,7 @@ from tailrace.api.verbs import everyday
 from tailrace.api.verbs.columns import check_alike, condition, is_spark_column, selection
 from tailrace.api.verbs.two_streams import broadcast_process, co_process
 from tailrace.api.windows.functions import CountedWindows, Gather, check_window_function, window_call
-from tailrace.api.windows.windows import CountSpec, SessionSpec, check_bounds, check_triggers
+from tailrace.api.windows.windows import CountSpec, check_bounds, check_triggers
 from tailrace.elements.batches import Form
 from tailrace.errors import GraphError, TypeMismatch, written_here
 from tailrace.graph import operators as ops
@@ -74,6 +74,7 @@ from tailrace.graph.operators import (
     Partitioning,
     Priority,
     Selector,
+    SessionSpec,
     Triggers,
     WhenAllIdle,
     WindowSpec,
@@ -779,7 +780,7 @@ class KeyedStream(DataStream):
           "anti": the records a that have one, or have none, each once. These come when the watermark has passed all times
           of a partner, and have the last of these times.
         - `select`: a function of a and b that makes the result.
-        - `suffixes`: with `within` and both streams in columns a pair is one row: the columns of a, then those of b, without
+        - `suffixes`: where both streams are in columns a pair is one row: the columns of a, then those of b, without
           those of the key that have the same name there. Behind other names that both have, suffixes are put: `("_x", "_y")`
           if none are given. null stands for a record that is not there.
 
@@ -797,9 +798,10 @@ class KeyedStream(DataStream):
         **options: Any,
     ) -> DataStream:
         """The stream of the pairs (records, others) of the lists of records of this stream and of `other`, for each key and
-        window of event time with records of either. `select`: a function of both lists that makes the result. Late records
+        window of event time with records of either. `select`: a function of both lists that makes the result. Where both
+        streams are in columns a result is a row: the columns of the key, and `first` and `second`, the lists. Late records
         go to the side output "late". Raises what `join` does."""
-        return joins.write_windows(self, other, window, None, select, "co_group", options)  # type: ignore[no-any-return]
+        return joins.write_co_group(self, other, window, select, options)  # type: ignore[no-any-return]
 
     def join_as_of(
         self,

@@ -9,7 +9,7 @@ import pyarrow as pa
 from tailrace.elements.batches import Form
 from tailrace.elements.columns.common import has_nulls
 from tailrace.elements.columns.expressions import Formula
-from tailrace.elements.columns.joined import joined_columns, joined_schema
+from tailrace.elements.columns.joined import grouped_schema, joined_columns, joined_schema
 from tailrace.elements.columns.kinds import plain_schema
 from tailrace.graph.graph import Edge, Graph, Node
 from tailrace.graph.operators import (
@@ -109,6 +109,8 @@ def _schema_of_join(node_of: NodeOf, node: Node, others: Others) -> pa.Schema | 
     if second is None:
         return None
     keys = key_columns(operator.keys[0]), key_columns(operator.keys[1])
+    if operator.how == "group":
+        return grouped_schema(keys, first, second)
     columns = joined_columns(first.names, second.names, keys, operator.suffixes)
     return joined_schema(columns, first, second)
 

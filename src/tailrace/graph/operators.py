@@ -20,6 +20,9 @@ WhenAllIdle = Literal["wait", "advance"]
 IfAhead = Literal["aside", "clamp", "fail"]
 BatchFormat = Literal["arrow", "pandas", "polars"]
 Priority = Literal["adaptive", "feedback-first"]
+InOrder = bool | Literal["columns"]
+"""True if a function is given the records and timers of a key in the order of their times; "columns" if records wait for
+that as columns."""
 How = Literal["inner", "left", "right", "full", "semi", "anti"]
 """Kinds of joins."""
 
@@ -141,8 +144,7 @@ class KeyedProcess(Operator):
     fn: Any
     key: Selector
     at_end: AtEnd
-    in_order: bool = False
-    """True if the function is given the records and timers of a key in the order of their times."""
+    in_order: InOrder = False
 
 
 @dataclass(frozen=True)
@@ -152,8 +154,7 @@ class CoProcess(Operator):
     fn: Any
     keys: tuple[Selector | None, Selector | None]
     at_end: AtEnd
-    in_order: bool = False
-    """True if the function is given the records and timers of a key in the order of their times. Both inputs have keys."""
+    in_order: InOrder = False
 
 
 Order = Literal["input", "any", "key"]
@@ -204,8 +205,7 @@ class BroadcastProcess(Operator):
     key: Selector | None
     """The key of the first input."""
     at_end: AtEnd
-    in_order: bool = False
-    """True if the function is given the records of both streams and timers in the order of their times."""
+    in_order: InOrder = False
 
 
 @dataclass(frozen=True)
@@ -233,12 +233,21 @@ class WindowSpec:
 
 
 @dataclass(frozen=True)
+class SessionSpec:
+    """Sessions with one gap (int64 microseconds), or with a gap for each record, which `gap_of` finds."""
+
+    gap: int | None
+    gap_of: Selector | None
+
+
+@dataclass(frozen=True)
 class WindowJoin(Operator):
     """A join of two keyed inputs in columns: pairs of records of one key that are in one window."""
 
     keys: tuple[Selector, Selector]
-    windows: WindowSpec
-    how: How
+    windows: WindowSpec | SessionSpec
+    how: How | Literal["group"]
+    """The kind of the join; "group": all records of each key and window, as two lists."""
     suffixes: tuple[str, str]
     """What is put behind names of columns that both have."""
 

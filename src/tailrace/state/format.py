@@ -81,7 +81,9 @@ WAITING = TableInfo("records:waiting", "records")
 JOINING = TableInfo("records:joining", "records")
 """The records that a join keeps until event time has passed all that could be their partners."""
 JOINED = TableInfo("records:joined", "records")
-"""The records that a join in columns keeps, as blocks of one key group each."""
+"""The records that an operator keeps in columns, as blocks of one key group each."""
+SESSIONS = TableInfo("records:sessions", "records")
+"""The bounds of the sessions of a join in columns, by key."""
 CALLS = TableInfo("records:calls", "records")
 """The records of asynchronous calls whose results have not gone on."""
 

@@ -33,9 +33,9 @@ from tailrace.statedata.types import MOMENT, NoColumn, column_for
 from tailrace.storage.finding import checkpoints_in
 from tailrace.storage.reading import read_logs
 from tailrace.task.channels.logs import restored_frame
-from tailrace.task.operators.joins.chunks import BLOCK, read_block
 from tailrace.task.operators.joins.interval import TIMES
 from tailrace.task.operators.sources.splits import SourceState, decode_state, join_states
+from tailrace.task.operators.stores.chunks import BLOCK, read_block
 from tailrace.task.subtask.snapshot import read_meta
 
 Part = tuple[int, int]

@@ -20,8 +20,8 @@ def keyed(env: tr.Environment) -> tr.KeyedStream:
     return timed(env).key_by(same)
 
 
-def columns(env: tr.Environment) -> tr.KeyedStream:
-    return env.from_collection([(1,)]).to_columns("x long").assign_timestamps("x").key_by("x")
+def columns(env: tr.Environment, name: str = "x") -> tr.KeyedStream:
+    return env.from_collection([(1,)]).to_columns(f"{name} long").assign_timestamps(name).key_by(name)
 
 
 def in_a_loop(stream: Any) -> Any:
@@ -114,7 +114,7 @@ IN_COLUMNS: dict[str, tuple[Callable[[tr.Environment], Any], str]] = {
     ),
     "select": (
         lambda env: columns(env).join(columns(env), within=(0, 1), select=lambda a, b: a),
-        r"join: select is called with two records, and the streams are in columns; call select\(...\) on the result",
+        r"join: select is a function in Python of each result, and the streams are in columns; call select\(...\) or",
     ),
     "a key by function": (
         lambda env: columns(env).join(columns(env).key_by(lambda r: r.x), within=(0, 1)),
@@ -122,7 +122,7 @@ IN_COLUMNS: dict[str, tuple[Callable[[tr.Environment], Any], str]] = {
     ),
     "columns that may be missing": (
         lambda env: columns(env).join(unknown(env), within=(0, 1), how="left"),
-        r"join: how='left' gives null for the columns of the second stream.*declare them with to_columns\(schema\)",
+        r"join: a result may have no record of the second stream, whose columns are not.*declare them with to_columns\(",
     ),
     "keys of two kinds": (
         lambda env: columns(env).join(texts(env), within=(0, 1)),
@@ -138,19 +138,35 @@ IN_COLUMNS: dict[str, tuple[Callable[[tr.Environment], Any], str]] = {
     ),
     "suffixes in rows": (
         lambda env: keyed(env).join(keyed(env), within=(0, 1), suffixes=("", "_r")),
-        "join: suffixes are for joins of two streams in columns, but for sessions; its results are pairs here",
+        "join: suffixes are for joins of two streams in columns; its results are pairs here",
     ),
-    "sessions": (
-        lambda env: columns(env).join(columns(env), window=tr.Session(5)),
-        r"join: the first stream is in columns; call to_rows\(\) before key_by",
+    "sessions by a function": (
+        lambda env: columns(env).join(columns(env), window=tr.Session(lambda row: 5)),
+        "join: the gap of tr.Session is a function of a record, and the streams are in columns; give the gap of all",
+    ),
+    "sessions by a column that is not there": (
+        lambda env: columns(env).join(columns(env), window=tr.Session("gap")),
+        "join: the gap of tr.Session: .*gap",
     ),
     "windows without time": (
         lambda env: columns(env).join(columns(env), window=tr.CountWindow(5)),
         r"join: the window is one of event time, such as",
     ),
-    "lists": (
-        lambda env: columns(env).co_group(columns(env), window=tr.Tumbling(5)),
+    "lists in two forms": (
+        lambda env: columns(env).co_group(keyed(env), window=tr.Tumbling(5)),
         r"co_group: the first stream is in columns; call to_rows\(\) before key_by",
+    ),
+    "lists through a function": (
+        lambda env: columns(env).co_group(columns(env), window=tr.Tumbling(5), select=lambda a, b: len(a)),
+        "co_group: select is a function in Python of each result",
+    ),
+    "lists whose columns are not known": (
+        lambda env: columns(env).co_group(unknown(env), window=tr.Tumbling(5)),
+        "co_group: a result may have no record of the second stream",
+    ),
+    "lists beside a key of their name": (
+        lambda env: columns(env, "first").co_group(columns(env, "first"), window=tr.Tumbling(5)),
+        "co_group: the records of the first stream are in a column 'first'; rename that of the key before",
     ),
     "versions of two forms": (
         lambda env: columns(env).join_as_of(keyed(env)),
@@ -158,11 +174,11 @@ IN_COLUMNS: dict[str, tuple[Callable[[tr.Environment], Any], str]] = {
     ),
     "select of versions": (
         lambda env: columns(env).join_as_of(columns(env), select=lambda a, b: a),
-        r"join_as_of: select is called with two records, and the streams are in columns",
+        "join_as_of: select is a function in Python of each result, and the streams are in columns",
     ),
     "versions that may be missing": (
         lambda env: columns(env).join_as_of(unknown(env), how="left"),
-        r"join_as_of: how='left' gives null for the columns of the second stream",
+        "join_as_of: a result may have no record of the second stream",
     ),
     "suffixes of versions in rows": (
         lambda env: keyed(env).join_as_of(keyed(env), suffixes=("", "_r")),

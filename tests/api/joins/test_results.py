@@ -9,6 +9,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, get_args
 
+import duckdb
 import pandas as pd
 import pytest
 
@@ -132,6 +133,70 @@ def test_a_join_by_windows_in_columns_is_that_in_rows_and_that_of_sql(how: How) 
         assert Counter(pairs) == Counter(rows)
         if window == tr.Tumbling(6):
             assert numbers([pair for pair, _ in pairs], how) == in_sql(how, "a.t / 6 = b.t / 6", first, second)
+
+
+@pytest.mark.parametrize("how", [*HOWS, None])
+def test_sessions_in_columns_are_those_in_rows_and_those_of_duckdb(how: How | None) -> None:
+    """With `how` None the lists of each session."""
+    first, second = events(21, keys="abcdefghijklmno"), events(22, keys="abcdefghijklmno")
+    env = tr.Environment(parallelism=2)
+    found = []
+    for make in (keyed, in_columns):
+        a, b = make(env, first), make(env, second)  # type: ignore[operator]
+        joined = a.co_group(b, window=tr.Session(3)) if how is None else a.join(b, window=tr.Session(3), how=how)
+        found.append(joined.process(lambda value, ctx: [(value, ctx.timestamp)]).sink_to(tr.sinks.Collect()))
+    tr.testing.run(env)
+    rows, columns = (one.result() for one in found)
+    if how is None:
+        sides = [([[tuple(one.values()) for one in side] for side in (row.first, row.second)], t) for row, t in columns]
+        lists = [(tuple(map(sorted, pair)), time) for pair, time in sides]
+        assert sorted(lists, key=str) == sorted(((tuple(map(sorted, pair)), time) for pair, time in rows), key=str)
+        return
+    pairs = [(row if how in ("semi", "anti") else as_pair(row), time) for row, time in columns]
+    assert Counter(pairs) == Counter(rows) != Counter()
+    assert numbers([pair for pair, _ in pairs], how) == sessions_in_duckdb(how, 3, first, second)
+
+
+def sessions_in_duckdb(how: How, gap: int, first: list[Event], second: list[Event]) -> Counter[Any]:
+    """The numbers of the records of each result of the join by sessions over both, by DuckDB."""
+    base = duckdb.connect()
+    for name, some in (("a", first), ("b", second)):
+        base.execute(f"create table {name} (k text, t integer, n integer)")
+        base.executemany(f"insert into {name} values (?, ?, ?)", some)
+    base.execute(f"""
+        create table session as select distinct k, t, sum(new) over (partition by k order by t) as s from (
+            select k, t, case when t - lag(t) over (partition by k order by t) <= {gap} then 0 else 1 end as new
+            from (select k, t from a union select k, t from b))""")
+    for name in "ab":
+        base.execute(f"create view of_{name} as select n, k, s from {name} join session using (k, t)")
+    kinds = {"left": "left join", "right": "right join", "full": "full join", "inner": "join"}
+    if how in kinds:
+        query = f"select x.n, y.n from of_a x {kinds[how]} of_b y on x.k = y.k and x.s = y.s"
+    else:
+        query = f"select n, null from of_a x {how} join of_b y on x.k = y.k and x.s = y.s"
+    return Counter(base.execute(query).fetchall())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_versions_in_columns_are_those_of_duckdb(seed: int) -> None:
+    chance = random.Random(seed)
+    first = [(chance.choice("abcde"), chance.randint(-50, 50), i) for i in range(300)]
+    versions = [
+        (*place, i) for i, place in enumerate({(chance.choice("abcdf"), chance.randint(-60, 40)) for _ in range(99)})
+    ]
+    env = tr.Environment(parallelism=3)
+    a, b = (
+        env.from_collection(some).to_columns("k string, t long, n long").assign_timestamps("t", 200).key_by("k")
+        for some in (first, versions)
+    )
+    found = a.join_as_of(b, how="left").select("n_x", "n_y").sink_to(tr.sinks.Collect())
+    tr.testing.run(env)
+    base = duckdb.connect()
+    for name, some in (("a", first), ("b", versions)):
+        base.execute(f"create table {name} (k text, t integer, n integer)")
+        base.executemany(f"insert into {name} values (?, ?, ?)", some)
+    query = "select a.n, b.n from a asof left join b on a.k = b.k and a.t >= b.t"
+    assert Counter(map(tuple, found.result())) == Counter(base.execute(query).fetchall())
 
 
 def as_pair(row: Any) -> Any:

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tailrace as tr
-from tailrace.elements.batches import Rows
+from tailrace.elements.batches import Batch, Columns, Rows
 from tailrace.elements.timestamps import MAX_TIME
 from tailrace.errors import IncompatibleState, UserCodeError
 from tailrace.graph.graph import Node
@@ -24,6 +25,7 @@ from tailrace.storage.disk_backend import DiskBackend
 from tailrace.task.channels.services import Services
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.ordering.buffer import RecordBuffer
+from tailrace.task.operators.ordering.columnbuffer import ColumnBuffer
 from tailrace.task.operators.ordering.process import InOrderTask
 from tailrace.testing.backends import Files
 
@@ -98,7 +100,8 @@ events = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 12), st.integ
 class Driven:
     """An operator that is driven by hand, with backends that are cut and restored."""
 
-    def __init__(self, operator: Any, watermark: int | None = None) -> None:
+    def __init__(self, operator: Any, watermark: int | None = None, schemas: tuple[pa.Schema, ...] = ()) -> None:
+        self.schemas = schemas
         self.lines: list[Any] = []
         self.late: list[Any] = []
         node = Node(0, operator, "op", "u", True, 1, "rows", ())
@@ -109,14 +112,21 @@ class Driven:
             self.task.ctx.watermark_time = watermark
 
     def push(self, some: list[Event], port: int = 0) -> None:
-        if some:
-            self.task.process(Rows(some, np.array([event[1] * SECOND for event in some], np.int64)), port)
+        if not some:
+            return
+        times = np.array([event[1] * SECOND for event in some], np.int64)
+        batch: Batch = Rows(some, times)
+        if self.schemas:
+            schema = self.schemas[len(some) % len(self.schemas)]
+            arrays = [pa.array(one).cast(kind) for one, kind in zip(zip(*some, strict=True), schema.types, strict=True)]
+            batch = Columns(pa.RecordBatch.from_arrays(arrays, schema=schema), times)
+        self.task.process(batch, port)
 
     def restored(self) -> Driven:
         """Another operator that goes on from a checkpoint of this one."""
         files = Files()
         files.take(self.task.backend, 1)
-        other = Driven(self.task.node.operator, self.task.ctx.watermark_time)
+        other = Driven(self.task.node.operator, self.task.ctx.watermark_time, self.schemas)
         files.restore(other.task.backend, 1, False)
         other.task.open()
         other.lines, other.late = [*self.lines], [*self.late]
@@ -128,14 +138,23 @@ def key_of(event: Event) -> str:
     return event[0]
 
 
+COLUMNS = [
+    pa.schema([("key", kind), ("time", pa.int64()), ("i", pa.int32())]) for kind in (pa.string(), pa.large_string())
+]
+
+
+@pytest.mark.parametrize("form", ["rows", "columns"])
 @settings(deadline=None)
-@given(events, events, st.randoms(use_true_random=False))
+@given(first=events, second=events, chance=st.randoms(use_true_random=False))
 def test_the_calls_of_a_key_depend_on_times_alone(
-    first: list[Event], second: list[Event], chance: random.Random
+    form: str, first: list[Event], second: list[Event], chance: random.Random
 ) -> None:
     """However the records of two inputs are mixed and cut into batches, however far event time leaps, in whatever portions
-    the calls are made, and wherever the operator goes on from a checkpoint."""
-    one = Driven(CoProcess(TwoLedgers(), (key_of, key_of), "wait", True))
+    the calls are made, and wherever the operator goes on from a checkpoint. Batches in columns may have several schemas."""
+    if form == "rows":
+        one = Driven(CoProcess(TwoLedgers(), (key_of, key_of), "wait", True))
+    else:
+        one = Driven(CoProcess(TwoLedgers(), ("key", "key"), "wait", "columns"), None, tuple(COLUMNS))
     one.task.open()
     left = [[*first], [*second]]
     while any(left):
@@ -150,8 +169,9 @@ def test_the_calls_of_a_key_depend_on_times_alone(
         if chance.random() < 0.2:
             one = one.restored()
     while not one.task.advance(MAX_TIME, 2):
-        pass
-    assert by_key(one.lines) == model(first, second) and not one.late
+        if chance.random() < 0.1:
+            one = one.restored()
+    assert by_key(one.lines) == model(first, second) and not one.late and not len(one.task.waiting)
 
 
 @pytest.mark.parametrize("form", ["rows", "columns"])
@@ -207,6 +227,24 @@ def test_records_come_out_when_the_watermark_has_passed_them_and_not_before() ->
     assert h.push(("a", 3, 1), timestamp=3) == [] and h.push(("a", 1, 2), timestamp=1) == []
     assert [line[1:3] for line in h.advance_watermark(2)] == [("record", 2), ("timer", 1.0)]
     assert [line[1:3] for line in h.end_input()] == [("record", 1), ("timer", 2.0), ("timer", 4.0)]
+
+
+def test_records_wait_as_columns_where_the_stream_is_in_columns() -> None:
+    """Each has a place in a block of its key group; a checkpoint writes what came since the last one."""
+    one = Driven(KeyedProcess(lambda r, ctx: [tuple(r)], "key", "wait", "columns"), None, tuple(COLUMNS[:1]))
+    one.push([("a", 5, 1), ("b", 3, 2), ("a", 4, 3)])
+    files = Files()
+    files.take(one.task.backend, 1)
+    files.confirm(one.task.backend, 1)
+    assert isinstance(one.task.waiting, ColumnBuffer) and one.task.backend.entries() == 3
+    assert not one.task.advance(4 * SECOND, 1) and one.lines == [("b", 3, 2)]
+    one.push([("c", 9, 4)])
+    files.take(one.task.backend, 2)
+    other = Driven(one.task.node.operator, 3 * SECOND, tuple(COLUMNS[:1]))
+    files.restore(other.task.backend, 2, False)
+    while not other.task.advance(MAX_TIME, 1):
+        pass
+    assert other.lines == [("a", 4, 3), ("a", 5, 1), ("c", 9, 4)] and not len(other.task.waiting)
 
 
 @pytest.mark.parametrize("kind", ["memory", "disk"])

@@ -10,11 +10,11 @@ from tailrace.api.checks.untimed_inputs import has_event_time
 from tailrace.api.nodes import Stream, described_scope
 from tailrace.errors import GraphError
 from tailrace.graph.graph import Edge
-from tailrace.graph.operators import AssignTimestamps, Forward, IfAhead, Source, WhenAllIdle
+from tailrace.graph.operators import AssignTimestamps, Forward, IfAhead, InOrder, Source, WhenAllIdle
 from tailrace.state.handles import states_of
 
 
-def check_in_order(value: Any, streams: Sequence[Stream], inputs: Sequence[tuple[Edge, ...]], verb: str) -> bool:
+def check_in_order(value: Any, streams: Sequence[Stream], inputs: Sequence[tuple[Edge, ...]], verb: str) -> InOrder:
     """The option `in_order`, checked for a function on these streams. `inputs` are the edges of each. Raises `GraphError`
     for what is no bool, and for streams without a key, without event time, or in a loop."""
     if not isinstance(value, bool):
@@ -30,7 +30,14 @@ def check_in_order(value: Any, streams: Sequence[Stream], inputs: Sequence[tuple
             f"behind it, where event time waits for all that is still inside"
         )
     _require_event_time(streams, inputs, f"{verb}: in_order=True is")
-    return True
+    return waits_in(streams)
+
+
+def waits_in(streams: Sequence[Stream]) -> InOrder:
+    """The way in which records of keyed streams wait for event time: as columns where all streams are in columns, and have
+    columns as keys."""
+    columns = all(one.form == "columns" and not callable(getattr(one, "key", None)) for one in streams)
+    return "columns" if columns else True
 
 
 def check_lifetimes(fn: Any, streams: Sequence[Stream], inputs: Sequence[tuple[Edge, ...]], verb: str) -> None:

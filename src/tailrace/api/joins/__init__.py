@@ -10,6 +10,6 @@ In: two streams with keys, and the arguments of a join. Out: the nodes that it c
 from tailrace.api.joins.changes import write_changes as write_changes
 from tailrace.api.joins.writing import late_of_windows as late_of_windows
 from tailrace.api.joins.writing import write_as_of as write_as_of
+from tailrace.api.joins.writing import write_co_group as write_co_group
 from tailrace.api.joins.writing import write_join as write_join
-from tailrace.api.joins.writing import write_windows as write_windows
 from tailrace.state.ttl import Ttl as Ttl

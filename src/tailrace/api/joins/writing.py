@@ -7,20 +7,20 @@ from typing import Any, cast, get_args
 
 import pyarrow as pa
 
-from tailrace.api.checks.arguments import check_callable, check_span, title_of
+from tailrace.api.checks.arguments import check_callable, check_selector, check_span, title_of
 from tailrace.api.checks.untimed_inputs import has_event_time
 from tailrace.api.failing import FAIL
 from tailrace.api.joins.functions import GapOf, GatherSides, SelectCall, Tagging, VersionJoin, WindowPairs
 from tailrace.api.nodes import add_node, check_together, described_scope
-from tailrace.api.windows.windows import LARGEST, SessionSpec
-from tailrace.elements.columns.joined import joined_columns, key_column
+from tailrace.api.windows.windows import LARGEST
+from tailrace.elements.columns.joined import SIDES, grouped_columns, joined_columns, key_column
 from tailrace.elements.durations import span_micros
 from tailrace.elements.timestamps import micros, seconds
 from tailrace.errors import GraphError, TypeMismatch
 from tailrace.graph import operators as ops
 from tailrace.graph.declared import declared_before
 from tailrace.graph.graph import Edge
-from tailrace.graph.operators import How, Selector, WindowSpec
+from tailrace.graph.operators import How, Selector, SessionSpec, WindowSpec
 
 Joins = ops.IntervalJoin | ops.WindowJoin | ops.AsOfJoin
 FILTERS = ("semi", "anti")
@@ -47,13 +47,13 @@ def write_join(
     check_select(select, how, verb)
     if (within is None) == (window is None):
         raise GraphError(f"{verb}: give either within=(before, after) or window=tr.Tumbling(...)")
-    if both_in_columns(stream, other) and not isinstance(window, SessionSpec):
+    if both_in_columns(stream, other):
         keys, put = keys_of(stream, other), check_suffixes(suffixes, verb)
         operator: ops.IntervalJoin | ops.WindowJoin
         if window is None:
             operator = ops.IntervalJoin(keys, *check_within(within, verb), how, put)
         else:
-            operator = ops.WindowJoin(keys, check_windows(window, verb), how, put)
+            operator = ops.WindowJoin(keys, check_gaps(check_windows(window, verb), stream, other, verb), how, put)
         return write_in_columns(stream, other, operator, select, "join", options)
     check_no_suffixes(suffixes, verb)
     if window is not None:
@@ -64,6 +64,17 @@ def write_join(
     made = {name: value for name, value in options.items() if name != "on_error" or select is None}
     joined = stream._of(add_node(stream, operator, edges, "join", made, "rows", None))
     return joined if select is None else select_results(joined, select, "join.select", options)
+
+
+def write_co_group(stream: Any, other: Any, window: Any, select: Any, options: dict[str, Any]) -> Any:
+    """The stream of the lists of the records of each window of two keyed streams. Raises what `KeyedStream.co_group`
+    does."""
+    verb = title_of("co_group", options)
+    if not both_in_columns(stream, other):
+        return write_windows(stream, other, window, None, select, "co_group", options)
+    windows = check_gaps(check_windows(window, verb), stream, other, verb)
+    operator = ops.WindowJoin(keys_of(stream, other), windows, "group", SUFFIXES)
+    return write_in_columns(stream, other, operator, select, "co_group", options)
 
 
 def both_in_columns(stream: Any, other: Any) -> bool:
@@ -88,8 +99,8 @@ def write_in_columns(stream: Any, other: Any, operator: Joins, select: Any, name
             )
     if select is not None:
         raise TypeMismatch(
-            f"{verb}: select is called with two records, and the streams are in columns; call select(...) on the result, "
-            f"or to_rows() before key_by"
+            f"{verb}: select is a function in Python of each result, and the streams are in columns; call select(...) or "
+            f"to_rows() on the result, or to_rows() before key_by"
         )
     if options.get("on_error") is not None:
         raise GraphError(f"{verb}: takes no on_error, because it runs no code of yours for a record")
@@ -116,9 +127,7 @@ def check_suffixes(suffixes: Any, verb: str) -> tuple[str, str]:
 def check_no_suffixes(suffixes: Any, verb: str) -> None:
     """Raises `GraphError` for suffixes where results are no columns."""
     if suffixes is not None:
-        raise GraphError(
-            f"{verb}: suffixes are for joins of two streams in columns, but for sessions; its results are pairs here"
-        )
+        raise GraphError(f"{verb}: suffixes are for joins of two streams in columns; its results are pairs here")
 
 
 def columns_in_join(
@@ -135,13 +144,12 @@ def columns_in_join(
         declared_before(stream.env._graph.nodes.__getitem__, [edge for edge in edges if edge.port == port])
         for port in (0, 1)
     ]
-    missing = {"left": (1,), "right": (0,), "full": (0, 1)}.get(operator.how, ())
+    missing = {"left": (1,), "right": (0,), "full": (0, 1), "group": (0, 1)}.get(operator.how, ())
     for port in missing:
         if schemas[port] is None:
             raise GraphError(
-                f"{verb}: how={operator.how!r} gives null for the columns of the {('first', 'second')[port]} stream, and "
-                f"which these are is not known before its first record: declare them with to_columns(schema) before "
-                f"assign_timestamps"
+                f"{verb}: a result may have no record of the {SIDES[port]} stream, whose columns are not known before the "
+                f"first one comes: declare them with to_columns(schema) before assign_timestamps"
             )
     for schema, names in zip(schemas, keys, strict=True):
         if schema is not None and (unknown := [name for name in names if name not in schema.names]):
@@ -149,6 +157,11 @@ def columns_in_join(
     check_kinds(schemas, keys, verb)
     if operator.how in FILTERS:
         return stream.columns  # type: ignore[no-any-return]
+    if operator.how == "group":
+        try:
+            return grouped_columns(keys)
+        except ValueError as error:
+            raise GraphError(f"{verb}: {error}") from None
     assert operator.suffixes is not None
     known = [
         one.columns or (None if schema is None else schema.names)
@@ -251,6 +264,19 @@ def check_windows(window: Any, verb: str) -> Any:
             f"{verb}: the window is one of event time, such as tr.Tumbling(...), tr.Sliding(...) or tr.Session(...), not "
             f"{window!r}"
         )
+    return window
+
+
+def check_gaps(window: Any, stream: Any, other: Any, verb: str) -> Any:
+    """The windows of a join in columns. Raises `GraphError` for sessions whose gap no column of both streams has."""
+    gap_of = window.gap_of if isinstance(window, SessionSpec) else None
+    if gap_of is not None and not isinstance(gap_of, str):
+        raise GraphError(
+            f"{verb}: the gap of tr.Session is a function of a record, and the streams are in columns; give the gap of all, "
+            f"or the name of a column of both"
+        )
+    for one in (stream, other) if gap_of is not None else ():
+        check_selector(gap_of, one.columns, f"{verb}: the gap of tr.Session")
     return window
 
 

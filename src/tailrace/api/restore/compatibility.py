@@ -22,12 +22,14 @@ from tailrace.graph.operators import (
     CoProcess,
     DropDuplicates,
     Head,
+    InOrder,
     IntervalJoin,
     KeyedProcess,
     MapAsync,
     MapBatches,
     Process,
     Reduce,
+    SessionSpec,
     SessionWindow,
     Sink,
     Source,
@@ -36,7 +38,7 @@ from tailrace.graph.operators import (
 )
 from tailrace.state.codecs import codec_for
 from tailrace.state.declarations import other_class, other_type, takes, type_name
-from tailrace.state.format import CALLS, JOINED, JOINING, OURS, WAITING, TableInfo
+from tailrace.state.format import CALLS, JOINED, JOINING, OURS, SESSIONS, WAITING, TableInfo
 from tailrace.state.handles import State, states_of
 from tailrace.state.manifest import InFlight, Manifest, OperatorRecord, Prepared
 from tailrace.state.operator_state import BROADCAST, OPERATOR, declared_operator_states, not_dealt_out, other_kind
@@ -62,17 +64,22 @@ def declared_tables(node: Node) -> list[TableInfo]:
             return [*found, *_TIMERS, TableInfo("firings", "firings")] if operator.triggers else [*found, _TIMERS[0]]
         return found
     if isinstance(operator, WindowJoin | AsOfJoin):
-        return [JOINED]
+        return [JOINED, SESSIONS] if isinstance(getattr(operator, "windows", None), SessionSpec) else [JOINED]
     if isinstance(operator, IntervalJoin):
         return [JOINING if operator.suffixes is None else JOINED]
     if isinstance(operator, KeyedProcess | CoProcess):
-        return [*_states(operator.fn), *_TIMERS, *([WAITING] if operator.in_order else [])]
+        return [*_states(operator.fn), *_TIMERS, *_waiting(operator.in_order)]
     if isinstance(operator, BroadcastProcess):
         timed = [] if operator.key is None else _TIMERS
-        return [*_states(operator.fn), *timed, *([WAITING] if operator.in_order else [])]
+        return [*_states(operator.fn), *timed, *_waiting(operator.in_order)]
     if isinstance(operator, MapAsync):
         return [CALLS]
     return _states(operator.fn) if isinstance(operator, Process) else []
+
+
+def _waiting(in_order: InOrder) -> list[TableInfo]:
+    """The table of the records that wait for event time."""
+    return [JOINED if in_order == "columns" else WAITING] if in_order else []
 
 
 def _states(function: Any) -> list[TableInfo]:
@@ -401,6 +408,12 @@ def _of_timers(record: OperatorRecord, node: Node, nodes: Sequence[Node], leave:
             yield f"there are timers in the checkpoint, and {node.name!r} has no on_timer; give it one, {leave}"
         elif table.kind == "rounds" and not (ends_rounds(function) and _in_rounds(node, nodes)):
             yield f"a round was not over in the checkpoint, and {node.name!r} has no on_round_end now; give it one, {leave}"
+        elif table.kind == WAITING.kind and table.name not in there and there & {WAITING.name, JOINED.name}:
+            now, before = ("columns", "rows") if JOINED.name in there else ("rows", "columns")
+            yield (
+                f"records wait in {before} in the checkpoint, and what comes to {node.name!r} waits in {now} now; give it a "
+                f"stream in {before}, {leave}"
+            )
         elif table.kind == WAITING.kind and table.name not in there:
             yield (
                 f"records wait for event time in the checkpoint, and {node.name!r} is not called in order now; give it "

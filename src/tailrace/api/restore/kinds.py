@@ -32,6 +32,7 @@ from tailrace.graph.operators import (
     Operator,
     Process,
     Reduce,
+    SessionSpec,
     SessionWindow,
     Sink,
     Source,
@@ -114,7 +115,9 @@ def shape_of(operator: Operator) -> list[str]:
     if isinstance(operator, KeyedProcess) and isinstance(operator.fn, Shaped):
         return operator.fn.shape()
     if isinstance(operator, WindowJoin):
-        return [f"{operator.how} join in columns", _windows(operator.windows)]
+        windows = operator.windows
+        spans = _gap(windows.gap) if isinstance(windows, SessionSpec) else _windows(windows)
+        return [f"{operator.how} join in columns", spans]
     if isinstance(operator, AsOfJoin):
         return ["join with versions as of a time in columns"]
     if isinstance(operator, IntervalJoin):
@@ -144,9 +147,12 @@ def _windows(spec: Window | WindowSpec) -> str:
 
 def _windows_of(operator: Window | SessionWindow) -> list[str]:
     if isinstance(operator, SessionWindow):
-        gap = "per record" if operator.gap is None else f"of {_seconds(operator.gap)} s"
-        return [f"sessions with a gap {gap}"]
+        return [_gap(operator.gap)]
     return [_windows(operator), *discards(operator.triggers)]
+
+
+def _gap(gap: int | None) -> str:
+    return f"sessions with a gap {'per record' if gap is None else f'of {_seconds(gap)} s'}"
 
 
 def discards(triggers: Triggers | None) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tailrace.api.checks.arguments import ENDS, check_at_end, check_co_process, check_keyed, check_methods, check_object
-from tailrace.api.checks.event_time import check_in_order, check_lifetimes
+from tailrace.api.checks.event_time import check_in_order, check_lifetimes, waits_in
 from tailrace.api.checks.untimed_inputs import check_times, clocks_before, has_event_time
 from tailrace.api.failing import FAIL
 from tailrace.api.functions import BroadcastProcessFunction
@@ -67,7 +67,7 @@ def broadcast_process(
         )
     check_together(first, second, verb)
     in_order = _check_ordered(ordered, first, second, fn, verb)
-    one = in_one_order(second, options.get("uid"), in_order)
+    one = in_one_order(second, options.get("uid"), bool(in_order))
     inputs = first._edges(first._partitioning, 0), one._edges(ops.Broadcast(), 1)
     check_times(fn, inputs, first.env._graph.nodes, verb, ("process", "process_broadcast"))
     check_lifetimes(fn, [first, one], inputs, verb)
@@ -87,7 +87,7 @@ def _check_sides(first: Any, second: Any, name: str, verb: str) -> None:
         )
 
 
-def _check_ordered(value: Any, first: Any, second: Any, fn: Any, verb: str) -> bool:
+def _check_ordered(value: Any, first: Any, second: Any, fn: Any, verb: str) -> ops.InOrder:
     """The option `ordered`, checked. Raises `GraphError` for streams and functions whose calls have no order of time."""
     if not isinstance(value, bool):
         raise GraphError(f"{verb}: ordered must be True or False, not {value!r}")
@@ -121,7 +121,7 @@ def _check_ordered(value: Any, first: Any, second: Any, fn: Any, verb: str) -> b
             f"{verb}: with ordered=True a function has broadcast state and keyed state, and {type(fn).__name__} declares "
             f"the operator state {own[0]!r}; after a start at another parallelism it would be changed twice"
         )
-    return True
+    return waits_in([first])
 
 
 def in_one_order(stream: Any, uid: str | None, in_order: bool = False) -> Any:

@@ -17,18 +17,10 @@ from tailrace.elements.calendars import CalendarWindows, Unit
 from tailrace.elements.durations import span_micros
 from tailrace.elements.timestamps import MAX_TIME
 from tailrace.errors import GraphError
-from tailrace.graph.operators import FiringInterval, Selector, Triggers, WindowSpec
+from tailrace.graph.operators import FiringInterval, SessionSpec, Triggers, WindowSpec
 
 LARGEST = MAX_TIME // 4
 """Largest size of a window (int64 microseconds): the ends of windows around a record of today are valid timestamps."""
-
-
-@dataclass(frozen=True)
-class SessionSpec:
-    """Sessions with one gap (int64 microseconds), or with a gap for each record, which `gap_of` finds."""
-
-    gap: int | None
-    gap_of: Selector | None
 
 
 @suggest_arguments

@@ -67,6 +67,35 @@ def joined_schema(columns: Sequence[JoinedColumn], first: pa.Schema, second: pa.
     return pa.schema(fields)
 
 
+SIDES = ("first", "second")
+"""Names of the columns of a group that have the records of each stream."""
+
+
+def grouped_columns(keys: tuple[Sequence[str], Sequence[str]]) -> tuple[str, ...]:
+    """The columns of groups of two streams: the key, with its names in the first, then the records of each. Raises
+    `ValueError` if two columns would have one name."""
+    taken = [name for name in keys[0] if name in SIDES]
+    if taken:
+        raise ValueError(
+            f"the records of the {taken[0]} stream are in a column {taken[0]!r}; rename that of the key before"
+        )
+    return *keys[0], *SIDES
+
+
+def grouped_schema(keys: tuple[Sequence[str], Sequence[str]], first: pa.Schema, second: pa.Schema) -> pa.Schema:
+    """The schema of groups of two streams."""
+    names = grouped_columns(keys)
+    fields = []
+    for name, other in zip(*keys, strict=True):
+        one, two = (
+            schema.field(of).with_name("").with_nullable(True) for schema, of in ((first, name), (second, other))
+        )
+        wide = widen(pa.schema([one]), pa.schema([two]))
+        fields.append(one if wide is None else wide.field(0))
+    fields += [pa.field("", pa.list_(pa.struct(list(schema)))) for schema in (first, second)]
+    return pa.schema([field.with_name(name) for field, name in zip(fields, names, strict=True)])
+
+
 def key_family(kind: pa.DataType) -> pa.DataType | None:
     """The type as which a key of a type is compared: two keys are equal exactly if they are equal in this type, and keys of
     two of these types are never compared. None for a type that has none."""

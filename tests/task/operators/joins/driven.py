@@ -24,9 +24,10 @@ from tailrace.state.backend import MetaPart
 from tailrace.storage.disk_backend import DiskBackend
 from tailrace.task.channels.services import Services
 from tailrace.task.operators.context import OperatorContext
-from tailrace.task.operators.joins import chunks, joinkeys, segments
+from tailrace.task.operators.joins import joinkeys
 from tailrace.task.operators.joins.columns import ColumnJoinTask
-from tailrace.task.operators.joins.segments import GONE, UNWRITTEN
+from tailrace.task.operators.stores import chunks, segments
+from tailrace.task.operators.stores.segments import GONE, UNWRITTEN
 from tailrace.testing.backends import Files
 
 Event = tuple[str, int, int]

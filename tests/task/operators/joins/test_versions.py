@@ -21,8 +21,8 @@ from tailrace.graph.operators import AsOfJoin, How, Operator
 from tailrace.state.backend import MetaPart
 from tailrace.task.channels.services import Services
 from tailrace.task.operators.context import OperatorContext
-from tailrace.task.operators.joins.segments import GONE, VersionSegment
 from tailrace.task.operators.joins.versions import RECORDS, ColumnVersionsTask
+from tailrace.task.operators.stores.segments import GONE, VersionSegment
 from tailrace.testing.backends import Files
 from tests.task.operators.joins.driven import (
     SCHEMA,

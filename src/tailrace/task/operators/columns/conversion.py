@@ -55,7 +55,8 @@ class Today:
         if self.schema is not None:
             return columns_in(task, batch, self.schema, select=True)
         node = task.node
-        if isinstance(batch, Columns) or node.form == "rows" or isinstance(node.operator, ToColumns):
+        takes_rows = node.form == "rows" and getattr(node.operator, "in_order", False) != "columns"
+        if isinstance(batch, Columns) or takes_rows or isinstance(node.operator, ToColumns):
             return batch
         raise IncompatibleState(
             f"operator {node.name!r} (uid {node.uid!r}): the checkpoint holds records on their way to it in rows, and they "

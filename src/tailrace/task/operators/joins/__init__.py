@@ -7,7 +7,7 @@ partner once the watermark has passed all that could be one, and late records.
 - `columns`: the same in columns.
 - `windowed`: pairs of records in one window, in columns.
 - `versions`: records with the version as of their time, in columns.
-- `kept`: what both have in common: kept records as columns, with `segments` and their index, and `chunks`, which checkpoints
-  have.
+- `groups`: lists of the records of each window, and joins by sessions, in columns; `gathered`: windows that are over.
+- `kept`: what those in columns have in common: a store of columns (`stores`); `joinkeys`: their keys.
 - `kinds`: the runtime half of each kind.
 """

@@ -18,8 +18,8 @@ from tailrace.graph.operators import IntervalJoin
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.joins.joinkeys import are_equal
 from tailrace.task.operators.joins.kept import KeptColumnsTask
-from tailrace.task.operators.joins.places import KeptPlaces, shift
-from tailrace.task.operators.joins.segments import (
+from tailrace.task.operators.stores.places import KeptPlaces, shift
+from tailrace.task.operators.stores.segments import (
     GONE,
     MATCHED,
     JoinRecords,
@@ -118,7 +118,7 @@ class ColumnJoinTask(KeptColumnsTask):
             return records
         if self.how == "semi":
             some = np.flatnonzero(has)
-            self._send(records.data.take(pa.array(some)), shift(records.times[some], self.spans[0]))
+            self.send(records.data.take(pa.array(some)), shift(records.times[some], self.spans[0]))
         return records.some(np.flatnonzero(~has))
 
     def _release(self, which: Array, partners: KeptPlaces) -> None:
@@ -128,10 +128,8 @@ class ColumnJoinTask(KeptColumnsTask):
         _, first = np.unique(partners.seqs(), return_index=True)
         some = partners.some(np.sort(first))
         if self.how == "semi":
-            self._send(some.data(), shift(some.times(), self.spans[0]))
-        for one, _, rows in some.by_segment():
-            one.alive -= len(rows)
-            self.front.mark(0, one, rows, GONE, True)
+            self.send(some.data(), shift(some.times(), self.spans[0]))
+        self.store.let_go(0, some)
 
     def _emit_pairs(self, records: JoinRecords, port: int, which: Array, partners: KeptPlaces) -> None:
         if not len(which):
@@ -145,36 +143,25 @@ class ColumnJoinTask(KeptColumnsTask):
             part, mine = partners.some(slice(begin, begin + _RESULTS)), which[begin : begin + _RESULTS]
             own, other = records.data.take(pa.array(mine)), part.data()
             pair = (other, own) if port else (own, other)
-            self._send(self._rows_of(*pair), np.maximum(records.times[mine], part.times()))
+            self.send(self.rows_of(*pair), np.maximum(records.times[mine], part.times()))
 
     # Event time.
 
     def next_event(self) -> int | None:
-        times = [
-            min(time + span, LAST_TIME)
-            for side, span in zip(self.sides, self.spans, strict=True)
-            for one in side.segments
-            if (time := one.next_time()) is not None
-        ]
-        waits = self.unmatched.next_time()
-        return min(times if waits is None else [*times, waits], default=None)
+        return self.store.next_time(self.spans, LAST_TIME)
 
     def advance(self, time: int, limit: int) -> bool:
         self.ctx.watermark_time = time
         self._floors.pass_by(time)
         self._pass(time)
-        for port, some, times in self.unmatched.take(limit):
+        for port, some, times in self.store.unmatched.take(limit):
             data = some.data()
             pair = (None, data) if port else (data, None)
-            self._send(data if self.filters else self._rows_of(*pair), times)
-            for one, _, rows in some.by_segment():
-                one.waiting -= len(rows)
-                self.sides[port].waiting -= len(rows)
-                self.front.mark(port, one, rows, GONE, True)
-        over = not len(self.unmatched)
+            self.send(data if self.filters else self.rows_of(*pair), times)
+            self.store.let_out(port, some)
+        over = not len(self.store.unmatched)
         if over:
-            for side in self.sides:
-                side.tidy()
+            self.store.tidy()
         self.backend.relieve()
         self._report()
         return over
@@ -189,13 +176,10 @@ class ColumnJoinTask(KeptColumnsTask):
                 rows, marks = rows[marks & GONE == 0], marks[marks & GONE == 0]
                 if not len(rows):
                     continue
-                one.alive -= len(rows)
                 waits = (marks & MATCHED == 0) if self.alone[port] else np.zeros(len(rows), np.bool_)
+                one.alive -= len(rows) - int(waits.sum())
                 self.front.mark(port, one, rows[~waits], GONE, False)
-                if waits.any():
-                    count = self.unmatched.add(port, one, rows[waits])
-                    one.waiting += count
-                    side.waiting += count
+                self.store.let_wait(port, one, rows[waits])
 
 
 def _sequence(which: Array, count: int, partners: KeptPlaces) -> Array:

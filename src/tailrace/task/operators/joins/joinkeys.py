@@ -81,7 +81,12 @@ class JoinKeys:
         self.exact[port] &= have_exact_hashes(columns)
         if groups is None:
             groups = groups_of_arrow(columns if isinstance(self.selectors[port], tuple) else columns[0], self.groups)
-        return hashes_of(columns), groups
+        return self.hashes(columns), groups
+
+    @staticmethod
+    def hashes(columns: list[pa.Array]) -> Array:
+        """The hashes of keys as they are compared."""
+        return hashes_of(columns)
 
     def columns(self, data: pa.RecordBatch, port: int) -> list[pa.Array]:
         """The keys of records as they are compared. Raises `UserCodeError` for keys that cannot be."""

@@ -18,29 +18,26 @@ from tailrace.elements.columns.common import widen
 from tailrace.elements.columns.joined import joined_columns, joined_schema
 from tailrace.elements.columns.misfit import Misfit
 from tailrace.elements.columns.schemas import OneSchema, batch_as
-from tailrace.elements.timestamps import LAST_TIME, is_late
+from tailrace.elements.timestamps import LAST_TIME
 from tailrace.errors import IncompatibleState
 from tailrace.graph.declared import declared_before
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import JOINS
 from tailrace.graph.plan import Plan
 from tailrace.state.backend import Backend, MetaPart
-from tailrace.state.format import JOINED
 from tailrace.task.operators.base import OperatorTask
 from tailrace.task.operators.columns.conversion import fit
 from tailrace.task.operators.context import OperatorContext
-from tailrace.task.operators.joins.chunks import ChunkFront, KeptBlock, key_of_block, restore_blocks
 from tailrace.task.operators.joins.joinkeys import JoinKeys
-from tailrace.task.operators.joins.segments import UNWRITTEN, JoinRecords, KeptSegment, Side
-from tailrace.task.operators.joins.unmatched import Unmatched
-from tailrace.task.operators.ordering.late import Floors, least_time, set_aside
+from tailrace.task.operators.ordering.late import Floors, columns_on_time, least_time
 from tailrace.task.operators.process import backend_of
+from tailrace.task.operators.stores.chunks import KeptBlock
+from tailrace.task.operators.stores.segments import JoinRecords, KeptSegment
+from tailrace.task.operators.stores.store import ColumnStore
 
 Array = np.ndarray[Any, Any]
 INPUTS = ("first", "second")
 """Names of the inputs, by which checkpoints have their schemas."""
-_SUBTASKS = 16
-"""Bits for the subtask in the number of a record."""
 
 
 class _Meta(msgspec.Struct, array_like=True):
@@ -69,16 +66,10 @@ class KeptColumnsTask(OperatorTask):
         self.schemas = {name: OneSchema() for name in INPUTS}
         """Schemas of the inputs, which checkpoints have."""
         self.side_schemas = self.schemas
-        self.sides = (Side(), Side())
         self.backend: Backend = backend_of(ctx)
-        self.backend.small = 0  # few entries have many records
-        self.table = self.backend.table(JOINED.name, kind=JOINED.kind, group_by=key_of_block)
-        self.came = 0
-        """Number that is above those of all records that came."""
+        self.store = ColumnStore(self.backend, self.keys, ctx, self.spans)
+        self.sides, self.front = self.store.sides, self.store.front
         self._floors = Floors(node, ctx)
-        self.unmatched = Unmatched(self.spans)
-        self.front = ChunkFront(self.sides, self.keys)
-        self.table.front = self.front
         self.backend.after_restore.append(self.rebuild)
 
     def take_plan(self, plan: Plan) -> None:
@@ -91,12 +82,12 @@ class KeptColumnsTask(OperatorTask):
     # Checkpoints.
 
     def state_entries(self) -> int:
-        return sum(side.kept for side in self.sides)
+        return len(self.store)
 
     def snapshot(self, checkpoint: int) -> bytes | None:
-        if not self.came:
+        if not self.store.came:
             return None
-        return msgspec.msgpack.encode(_Meta(shape_of(self.node.operator), self.came, self.front.next))
+        return msgspec.msgpack.encode(_Meta(shape_of(self.node.operator), self.store.came, self.front.next))
 
     def restore(self, parts: list[MetaPart]) -> None:
         for part in parts:
@@ -106,7 +97,7 @@ class KeptColumnsTask(OperatorTask):
                     raise IncompatibleState(
                         f"operator {self.node.name!r} (uid {self.node.uid!r}): {other_shape(self.node, old.shape)}"
                     )
-                self.came = max(self.came, old.came)
+                self.store.came = max(self.store.came, old.came)
                 self.front.next = max(self.front.next, old.chunk)
 
     def restore_floors(self, floors: list[tuple[int, int, int]]) -> None:
@@ -120,16 +111,8 @@ class KeptColumnsTask(OperatorTask):
 
     def rebuild(self) -> None:
         """Makes the segments from the table, after a restore."""
-        self.table.front = None
-        entries = dict(self.table.items())
-        self.table.front = self.front
-        found: tuple[list[tuple[int, KeptBlock]], list[tuple[int, KeptBlock]]] = ([], [])
-        for port, number, block in restore_blocks(self.front, entries, self.keys.groups.group_of):
-            if len(block.seqs):
-                found[port].append((number, block))
-        for port, blocks in enumerate(found):
-            if blocks:
-                self._restore_side(port, blocks)
+        for port, blocks in self.store.restored_blocks(self.keys.groups.group_of):
+            self._restore_side(port, blocks)
         self._pass(self.ctx.watermark_time)
         self._report()
 
@@ -147,14 +130,7 @@ class KeptColumnsTask(OperatorTask):
         assert schema is not None
         one.go_on_with(schema)
         data = pa.concat_batches([self._as(block.data, schema) for _, block in blocks])
-        seqs, times, marks = (
-            np.concatenate([getattr(block, name) for _, block in blocks]) for name in ("seqs", "times", "marks")
-        )
-        chunks = np.concatenate([np.full(len(block.seqs), number, np.int64) for number, block in blocks])
-        self.came = max(self.came, 1 + (int(seqs.max()) >> _SUBTASKS))
-        hashes, groups = self.keys.take(data, None, port)
-        records = JoinRecords(data, seqs, times, hashes, groups, chunks, marks)
-        records = records.some(np.argsort(seqs, kind="stable"))
+        records = self.store.records_of(data, blocks, *self.keys.take(data, None, port))
         self.sides[port].add(self._segments(records, port))
 
     def _as(self, data: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -177,26 +153,14 @@ class KeptColumnsTask(OperatorTask):
     def _take(self, batch: Batch, port: int) -> None:
         """Takes the records of a batch; late ones go aside, in rows."""
         assert isinstance(batch, Columns)
-        kept = self._on_time(batch)
+        kept = self._on_time(batch, port)
         if kept is not None:
             self._keep(self._records(kept, port), port)
 
-    def _on_time(self, batch: Columns) -> Columns | None:
+    def _on_time(self, batch: Columns, port: int) -> Columns | None:
         """The records of a batch that are not late, with the times by which they are kept; None if there are none. Late ones
         go aside."""
-        assert batch.times is not None
-        late = is_late(batch.times, self.ctx.watermark_time)
-        self._set_aside(batch, late)
-        if late.all():
-            return None
-        return some_of(batch, np.flatnonzero(~late), batch.times[~late]) if late.any() else batch
-
-    def _set_aside(self, batch: Columns, late: Array) -> None:
-        """Sends late records aside, in rows."""
-        if late.any():
-            some = batch.data.take(pa.array(np.flatnonzero(late)))
-            times = None if batch.times is None else batch.times[late]
-            set_aside(self, Columns(some, times).to_rows(), np.ones(len(some), np.bool_))
+        return columns_on_time(self, batch)
 
     def _keep(self, records: JoinRecords, port: int) -> None:
         """Joins new records, of which none is late, as far as that is possible now, and keeps those that may still be
@@ -214,12 +178,8 @@ class KeptColumnsTask(OperatorTask):
     def _records(self, batch: Columns, port: int) -> JoinRecords:
         """The records of a batch with their numbers."""
         assert batch.times is not None
-        count, data = len(batch), self._fit(batch.data, port)
-        hashes, groups = self.keys.take(data, batch.groups, port)
-        seqs = (np.arange(self.came, self.came + count) << _SUBTASKS) + self.ctx.subtask
-        self.came += count
-        chunks = np.full(count, UNWRITTEN, np.int64)
-        return JoinRecords(data, seqs, batch.times, hashes, groups, chunks, np.zeros(count, np.uint8))
+        data = self._fit(batch.data, port)
+        return self.store.records(data, batch.times, *self.keys.take(data, batch.groups, port))
 
     def _fit(self, data: pa.RecordBatch, port: int) -> pa.RecordBatch:
         """A batch in the schema of its input. What is kept follows where a column has got its type by now."""
@@ -233,14 +193,14 @@ class KeptColumnsTask(OperatorTask):
 
     # Results out.
 
-    def _schema(self, port: int) -> pa.Schema:
+    def schema(self, port: int) -> pa.Schema:
         schema = self.schemas[INPUTS[port]].schema
         assert schema is not None
         return schema
 
-    def _rows_of(self, first: pa.RecordBatch | None, second: pa.RecordBatch | None) -> pa.RecordBatch:
+    def rows_of(self, first: pa.RecordBatch | None, second: pa.RecordBatch | None) -> pa.RecordBatch:
         """Rows of the results of pairs; None stands for records that are not there."""
-        schemas = self._schema(0), self._schema(1)
+        schemas = self.schema(0), self.schema(1)
         try:
             columns = joined_columns(schemas[0].names, schemas[1].names, self.keys.names, self.suffixes)
         except ValueError as error:
@@ -260,15 +220,10 @@ class KeptColumnsTask(OperatorTask):
             arrays.append(array if array.type == field.type else array.cast(field.type))
         return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-    def _send(self, data: pa.RecordBatch, times: Array) -> None:
+    def send(self, data: pa.RecordBatch, times: Array) -> None:
         self.out(Columns(data, np.minimum(times, LAST_TIME)))
 
     def _report(self) -> None:
         """Reports how many records of each input are kept."""
         self.ctx.metrics.set("kept_first", self.sides[0].kept)
         self.ctx.metrics.set("kept_second", self.sides[1].kept)
-
-
-def some_of(batch: Columns, rows: Array, times: Array) -> Columns:
-    """Records of a batch, with these times."""
-    return Columns(batch.data.take(pa.array(rows)), times, None if batch.groups is None else batch.groups[rows])

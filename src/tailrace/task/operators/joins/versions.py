@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tailrace.elements.timestamps import MIN_TIME
+from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import AsOfJoin
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.joins.joinkeys import are_equal
 from tailrace.task.operators.joins.kept import KeptColumnsTask
-from tailrace.task.operators.joins.places import KeptPlaces
-from tailrace.task.operators.joins.segments import GONE, JoinRecords, KeptSegment, VersionSegment
+from tailrace.task.operators.stores.places import KeptPlaces
+from tailrace.task.operators.stores.segments import GONE, JoinRecords, KeptSegment, VersionSegment
 
 Array = np.ndarray[Any, Any]
 RECORDS, VERSIONS = 0, 1
@@ -54,38 +54,27 @@ class ColumnVersionsTask(KeptColumnsTask):
     # Event time.
 
     def next_event(self) -> int | None:
-        times = [one.next_time() for side in self.sides for one in side.segments]
-        return min((time for time in (*times, self.unmatched.next_time()) if time is not None), default=None)
+        return self.store.next_time(self.spans, MAX_TIME)
 
     def advance(self, time: int, limit: int) -> bool:
         self.ctx.watermark_time = time
         self._floors.pass_by(time)
         self._pass(time)
-        for _, some, times in self.unmatched.take(limit):
+        for _, some, times in self.store.unmatched.take(limit):
             self._emit(some, times)
-            for one, _, rows in some.by_segment():
-                one.waiting -= len(rows)
-                self.sides[RECORDS].waiting -= len(rows)
-                self.front.mark(RECORDS, one, rows, GONE, True)
-        over = not len(self.unmatched)
+            self.store.let_out(RECORDS, some)
+        over = not len(self.store.unmatched)
         if over:
             self._forget_versions(time)
-            for side in self.sides:
-                side.tidy()
+            self.store.tidy()
         self.backend.relieve()
         self._report()
         return over
 
     def _pass(self, time: int) -> None:
-        side = self.sides[RECORDS]
-        for one in side.segments:
+        for one in self.sides[RECORDS].segments:
             rows = one.pass_by(time)
-            rows = rows[one.records.marks[rows] & GONE == 0]
-            if len(rows):
-                one.alive -= len(rows)
-                count = self.unmatched.add(RECORDS, one, rows)
-                one.waiting += count
-                side.waiting += count
+            self.store.let_wait(RECORDS, one, rows[one.records.marks[rows] & GONE == 0])
 
     def _forget_versions(self, time: int) -> None:
         """Lets go of versions that no record needs any more: the next one of their key has come, or they are too old."""
@@ -144,8 +133,8 @@ class ColumnVersionsTask(KeptColumnsTask):
         if not len(times):
             return
         if not self.filters:
-            data = self._rows_of(data, self._data_of(versions, has))
-        self._send(data, times)
+            data = self.rows_of(data, self._data_of(versions, has))
+        self.send(data, times)
 
     def _data_of(self, versions: KeptPlaces, has: Array) -> pa.RecordBatch | None:
         """Versions of records, with null for those that have none; None if none has one."""

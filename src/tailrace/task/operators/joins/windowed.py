@@ -13,10 +13,10 @@ import numpy as np
 from tailrace.elements.batches import Batch, Columns
 from tailrace.elements.timestamps import is_late
 from tailrace.graph.graph import Node
-from tailrace.graph.operators import WindowJoin
+from tailrace.graph.operators import WindowJoin, WindowSpec
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.joins.columns import ColumnJoinTask
-from tailrace.task.operators.joins.kept import some_of
+from tailrace.task.operators.ordering.late import set_rows_aside, some_of
 from tailrace.task.operators.windows.windowtimes import WindowTimes, check_room
 
 Array = np.ndarray[Any, Any]
@@ -29,7 +29,7 @@ class ColumnWindowJoinTask(ColumnJoinTask):
 
     def __init__(self, node: Node, ctx: OperatorContext) -> None:
         operator = node.operator
-        assert isinstance(operator, WindowJoin)
+        assert isinstance(operator, WindowJoin) and isinstance(operator.windows, WindowSpec)
         super().__init__(node, ctx)
         self._room = operator.windows.size + operator.windows.slide
         self._windows = WindowTimes(operator.windows)
@@ -41,7 +41,7 @@ class ColumnWindowJoinTask(ColumnJoinTask):
         for begin in range(0, len(batch), width):
             super()._take(batch.slice(begin, begin + width), port)
 
-    def _on_time(self, batch: Columns) -> Columns | None:
+    def _on_time(self, batch: Columns, port: int) -> Columns | None:
         times = batch.times
         assert times is not None
         try:
@@ -54,7 +54,7 @@ class ColumnWindowJoinTask(ColumnJoinTask):
         last = np.stack([self._windows.ends(one) - 1 for one in starts], axis=1)
         open_ = (last >= times[:, None]) & ~is_late(last, self.ctx.watermark_time)
         accepted: Array = np.any(open_, axis=1)
-        self._set_aside(batch, ~accepted)
+        set_rows_aside(self, batch, ~accepted)
         if len(starts) == 1 and accepted.all():
             return Columns(batch.data, last[:, 0], batch.groups)
         rows, windows = np.nonzero(open_)  # in the order in which the records came

@@ -4,7 +4,7 @@ In: batches of keyed records, in the order in which they arrive. Out: records an
 times, once the watermark has passed them.
 
 - `process`: process functions that are called in order.
-- `buffer`: records that wait for event time, as keyed state.
+- `buffer`: records that wait for event time, as keyed state; `columnbuffer`: those of streams in columns.
 - `late`: late records of any operator, and the event time that key groups had reached before a start at another
   parallelism.
 """

@@ -65,6 +65,12 @@ class RecordBuffer:
         """Time of the next record, or None."""
         return self._heap[0][0] if self._heap else None
 
+    def prepare(self, until: int, limit: int) -> None:
+        """Does nothing: all records are ready."""
+
+    def settle(self) -> None:
+        """Does nothing: a record that was taken is not in the table."""
+
     def pop(self) -> tuple[Any, int, int, Any]:
         """Takes the next record: (key, time, input, record)."""
         entry = heapq.heappop(self._heap)[3]

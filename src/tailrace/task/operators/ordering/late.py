@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
-from tailrace.elements.batches import Batch
-from tailrace.elements.timestamps import NO_TIME
+from tailrace.elements.batches import Batch, Columns
+from tailrace.elements.timestamps import NO_TIME, is_late
 from tailrace.errors import UserCodeError
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Selector
@@ -107,3 +108,27 @@ def set_aside(operator: OperatorTask, batch: Batch, late: np.ndarray[Any, Any]) 
         elif target is not None:
             target(part)
     return kept
+
+
+def columns_on_time(operator: OperatorTask, batch: Columns) -> Columns | None:
+    """The records of a batch in columns that are not late; None if there are none. Late ones go aside, in rows."""
+    assert batch.times is not None
+    late = is_late(batch.times, operator.ctx.watermark_time)
+    set_rows_aside(operator, batch, late)
+    if late.all():
+        return None
+    return some_of(batch, np.flatnonzero(~late), batch.times[~late]) if late.any() else batch
+
+
+def set_rows_aside(operator: OperatorTask, batch: Columns, late: np.ndarray[Any, Any]) -> None:
+    """Sends late records of a batch in columns aside, in rows."""
+    if late.any():
+        rows = np.flatnonzero(late)
+        times = None if batch.times is None else batch.times[rows]
+        some = Columns(batch.data.take(pa.array(rows)), times).to_rows()
+        set_aside(operator, some, np.ones(len(rows), np.bool_))
+
+
+def some_of(batch: Columns, rows: np.ndarray[Any, Any], times: np.ndarray[Any, Any]) -> Columns:
+    """Records of a batch in columns, with these times."""
+    return Columns(batch.data.take(pa.array(rows)), times, None if batch.groups is None else batch.groups[rows])

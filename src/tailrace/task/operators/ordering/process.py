@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tailrace.api.restore.kinds import takes_timers
-from tailrace.elements.batches import Batch, Rows
+from tailrace.elements.batches import Batch, Columns, Rows
 from tailrace.elements.timestamps import is_late
 from tailrace.errors import IncompatibleState, UserCodeError
 from tailrace.graph.graph import Node
@@ -13,7 +13,8 @@ from tailrace.graph.operators import BroadcastProcess, CoProcess, KeyedProcess
 from tailrace.task.channels.keys import FieldReader, key_reader, settled_keys
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.ordering.buffer import RecordBuffer
-from tailrace.task.operators.ordering.late import Floors, set_aside, timed_part
+from tailrace.task.operators.ordering.columnbuffer import ColumnBuffer
+from tailrace.task.operators.ordering.late import Floors, columns_on_time, set_aside, timed_part
 from tailrace.task.operators.process import CoProcessTask, KeyedProcessTask, TimedTask, as_process_function
 
 
@@ -36,7 +37,11 @@ class InOrderTask(TimedTask):
             key_reader(node, key, ctx.subtask, port) for port, key in enumerate(self.selectors)
         ]
         self._calls = [getattr(self.gives, name) for name in (("process1", "process2") if two else ("process",))]
-        self.waiting = RecordBuffer(self.backend)
+        self.waiting: RecordBuffer | ColumnBuffer = (
+            ColumnBuffer(node, ctx, self.backend, self.selectors)
+            if operator.in_order == "columns"
+            else RecordBuffer(self.backend)
+        )
         self._floors = Floors(node, ctx)
         if not takes_timers(self.fn):  # refused when one is set, not when it fires and nothing takes it
             ctx.event_timers = ctx.processing_timers = None
@@ -64,12 +69,18 @@ class InOrderTask(TimedTask):
 
     def _take(self, batch: Batch, port: int) -> None:
         """Keeps the records of a batch until event time has come to them; late ones go aside."""
+        if isinstance(self.waiting, ColumnBuffer):
+            assert isinstance(batch, Columns)
+            kept = columns_on_time(self, batch)
+            if kept is not None:
+                self.waiting.add(kept, port)
+            return
         rows = batch.to_rows()
         assert rows.times is not None
-        kept = set_aside(self, rows, is_late(rows.times, self.ctx.watermark_time))
-        if kept is not None:
-            assert isinstance(kept, Rows) and kept.times is not None
-            self.waiting.add(settled_keys(self.readers[port].values(kept)), kept.times.tolist(), kept.values, port)
+        left = set_aside(self, rows, is_late(rows.times, self.ctx.watermark_time))
+        if left is not None:
+            assert isinstance(left, Rows) and left.times is not None
+            self.waiting.add(settled_keys(self.readers[port].values(left)), left.times.tolist(), left.values, port)
 
     def next_event(self) -> int | None:
         record, timer = self.waiting.next_time(), self.event_timers.next_time()
@@ -106,6 +117,7 @@ class InOrderTask(TimedTask):
         value: Any = None
         called = 0
         self._before_calls()
+        waiting.prepare(until, limit)
         try:
             while called < limit and (at := waiting.next_time()) is not None and at <= until:
                 timer = timers.next_time()
@@ -124,6 +136,7 @@ class InOrderTask(TimedTask):
             raise self.user_error(error, value) from error
         finally:
             ctx.without_key()
+        waiting.settle()
         self._after_calls("process", called)
         if self.policy is not None:
             self.policy.count(called)

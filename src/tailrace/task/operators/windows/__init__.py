@@ -10,4 +10,5 @@ In: records with timestamps, and watermarks. Out: a result for each window that 
 - `firing`: the base of all kinds: functions, late records, results in rows and columns.
 - `sessions`: sessions, with state in entries. `columnsessions`: sessions in columns, with state in arrays: `sessionstate`
   (`agenda`: when each is due), `sessionbatch` (what a batch adds), `sessionfront`, `sessionload` (to checkpoints and back).
+  `sessionbounds`: sessions without aggregates, for joins.
 """

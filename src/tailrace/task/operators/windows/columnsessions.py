@@ -14,7 +14,6 @@ from tailrace.elements.batches import Columns, Rows
 from tailrace.elements.convert import plain_values
 from tailrace.elements.keyslots import is_text, key_slots
 from tailrace.elements.slottables import Slots
-from tailrace.elements.timestamps import is_late
 from tailrace.graph.graph import Node
 from tailrace.task.channels.keys import column_of
 from tailrace.task.operators.aggregates.accumulators import Answers, NotInArrays
@@ -22,15 +21,14 @@ from tailrace.task.operators.aggregates.arrow import GroupedBatch, one_zero
 from tailrace.task.operators.aggregates.grouping import answers_by_code
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.ordering.late import set_aside
-from tailrace.task.operators.windows.sessionbatch import BatchGroups, Opened
+from tailrace.task.operators.windows.sessionbatch import BatchGroups
+from tailrace.task.operators.windows.sessionbounds import gaps_in, groups_of, merge_all
 from tailrace.task.operators.windows.sessionfront import SessionFront
 from tailrace.task.operators.windows.sessionload import load
 from tailrace.task.operators.windows.sessions import SessionTask
 from tailrace.task.operators.windows.sessionstate import SessionState
 
 Array = np.ndarray[Any, Any]
-_EXACT = 2**52
-"""Number of microseconds up to which a float of seconds stands for the nearest one."""
 
 
 class ColumnSessionTask(SessionTask):
@@ -78,15 +76,12 @@ class ColumnSessionTask(SessionTask):
         state, keys = self._keys_in(batch)
         assert batch.times is not None
         times, reached = batch.times, self.ctx.watermark_time
-        some = np.flatnonzero(~is_late(times, reached))
-        while True:
-            if len(some):
-                self._add_some(state, batch, keys, gaps, some)
-                merged[some] = True
-            left = np.flatnonzero(~merged)
-            some = left[state.welcome(keys[left], times[left], reached)] if len(left) else left
-            if not len(some):
-                return
+
+        def add(some: Slots) -> None:
+            self._add_some(state, batch, keys, gaps, some)
+            merged[some] = True
+
+        merge_all(state, keys, times, reached, add)
 
     def _add_some(self, state: SessionState, batch: Columns, keys: Slots, gaps: Any, some: Slots) -> None:
         assert batch.times is not None
@@ -94,10 +89,7 @@ class ColumnSessionTask(SessionTask):
         if len(some) < len(batch):
             data, starts, keys = data.take(pa.array(some)), starts[some], keys[some]
             gaps = gaps if isinstance(gaps, int) else gaps[some]
-        here = np.zeros(state.keys.count, np.bool_)
-        here[keys] = True
-        opened = Opened(state.open_of(np.flatnonzero(here)), state.key, state.start, state.end)
-        groups = BatchGroups.of(keys, starts, starts + gaps, self.order + 1 + some, opened)
+        groups = groups_of(state, keys, starts, gaps, self.order + 1 + some)
         state.merge(groups, self._answers(state, Columns(data, None), groups))
 
     def _answers(self, state: SessionState, data: Columns, groups: BatchGroups) -> Sequence[Answers]:
@@ -113,14 +105,11 @@ class ColumnSessionTask(SessionTask):
         """The gap of all records, or of each, in microseconds. Raises `UserCodeError` for what is no span above zero."""
         if self.gap_of is None:
             return self.gap
-        column = column_of(batch, str(self.gap_of.selector), self.node.name, self.ctx.subtask)
-        if (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)) and not column.null_count:
-            found = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False) * 1e6
-            if ((found > 0.5) & (found <= _EXACT)).all():
-                gaps = np.rint(found).astype(np.int64)
-                assert batch.times is not None
-                self.check_range(int(gaps.max()), int(batch.times.min()), int(batch.times.max()))
-                return gaps
+        gaps = gaps_in(column_of(batch, str(self.gap_of.selector), self.node.name, self.ctx.subtask))
+        if gaps is not None:
+            assert batch.times is not None
+            self.check_range(int(gaps.max()), int(batch.times.min()), int(batch.times.max()))
+            return gaps
         return np.array(self.gaps_of(batch.to_rows()), np.int64)  # which names the record that is wrong
 
     def _key_columns(self, batch: Columns) -> list[pa.Array]:

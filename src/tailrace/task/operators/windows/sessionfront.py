@@ -97,8 +97,8 @@ class FrozenSessions:
             one.values([array[part] for array in arrays])
             for one, arrays in zip(self._accumulators, self._held, strict=True)
         ]
-        states = zip(*values, strict=True)
         orders = self._orders[part].tolist()
+        states = zip(*values, strict=True) if values else [()] * len(orders)
         sessions = [
             (end, order, state if order > 0 else None)
             for end, order, state in zip(self._ends[part].tolist(), orders, states, strict=True)

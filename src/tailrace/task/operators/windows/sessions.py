@@ -27,6 +27,7 @@ from tailrace.graph.graph import Node
 from tailrace.graph.operators import SessionWindow
 from tailrace.task.channels.keys import FieldReader, settled_keys
 from tailrace.task.contract.usercode import raised_text
+from tailrace.task.operators.base import OperatorTask
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.ordering.late import set_aside
 from tailrace.task.operators.timers import Keyed
@@ -120,16 +121,9 @@ class SessionTask(WindowedTask):
     def gaps_of(self, rows: Rows) -> list[int]:
         """The gap of each record in microseconds. Raises `UserCodeError` for what is no span above zero."""
         assert self.gap_of is not None and rows.times is not None
-        found = []
-        for gap, time, value in zip(self.gap_of.values(rows), rows.times.tolist(), rows.values, strict=True):
-            try:
-                found.append(gap * 1_000_000 if type(gap) is int else span_micros(gap))
-            except (TypeError, OverflowError) as error:
-                raise self.user_error(error, value, what=f"the gap of a session: {raised_text(error)}") from error
-            if not 0 < found[-1] <= LARGEST:
-                what = f"the gap of a session must be above zero and at most {timedelta(microseconds=LARGEST)}, not {gap!r}"
-                raise self.user_error(ValueError(what), value, what=what)
-            self.check_range(found[-1], time)
+        found = gaps_of_records(self, self.gap_of, rows)
+        for gap, time in zip(found, rows.times.tolist(), strict=True):
+            self.check_range(gap, time)
         return found
 
     def _is_welcome(self, key: Any, time: int) -> bool:
@@ -256,3 +250,17 @@ class SessionTask(WindowedTask):
         del sessions[start]
         if not sessions:
             self.table.pop(key)
+
+
+def gaps_of_records(task: OperatorTask, gap_of: FieldReader, rows: Rows) -> list[int]:
+    """The gap of each record in microseconds. Raises `UserCodeError`, with the record, for what is no span above zero."""
+    found = []
+    for gap, value in zip(gap_of.values(rows), rows.values, strict=True):
+        try:
+            found.append(gap * 1_000_000 if type(gap) is int else span_micros(gap))
+        except (TypeError, OverflowError) as error:
+            raise task.user_error(error, value, what=f"the gap of a session: {raised_text(error)}") from error
+        if not 0 < found[-1] <= LARGEST:
+            what = f"the gap of a session must be above zero and at most {timedelta(microseconds=LARGEST)}, not {gap!r}"
+            raise task.user_error(ValueError(what), value, what=what)
+    return found

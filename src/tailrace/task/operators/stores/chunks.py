@@ -1,4 +1,4 @@
-"""Kept records of a join in columns, as checkpoints have them: the front above the table of their blocks
+"""Kept records in columns, as checkpoints have them: the front above the table of their blocks
 (`state.fronts.Front`).
 
 A cut puts the records that no checkpoint has into chunks. Each key group of a chunk is a *block*, an entry of the table:
@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from tailrace.state.fronts import FrozenColumns
-from tailrace.task.operators.joins.joinkeys import JoinKeys
-from tailrace.task.operators.joins.segments import GONE, MATCHED, UNWRITTEN, KeptSegment, Side
+from tailrace.task.operators.stores.segments import GONE, MATCHED, UNWRITTEN, KeptSegment, Side
 
 Array = np.ndarray[Any, Any]
 CHUNK = 1 << 16
@@ -28,6 +27,17 @@ BLOCK, MARKS = 0, 1
 """Kinds of entries."""
 BlockKey = tuple[Any, int, int, int]
 """A key of the key group, the input, the chunk, and the kind of the entry."""
+
+
+class BlockKeys(Protocol):
+    """Keys of the records of both inputs."""
+
+    names: tuple[tuple[str, ...], tuple[str, ...]]
+    """For each input, the names of the columns of its key."""
+
+    def values(self, data: pa.RecordBatch, port: int) -> list[Any]:
+        """The keys of records as state holds them."""
+        ...
 
 
 def key_of_block(key: BlockKey) -> Any:
@@ -77,7 +87,7 @@ class ChunkFront:
     table has its blocks, without those of its records whose marks say that they are gone.
     """
 
-    def __init__(self, sides: Sequence[Side], keys: JoinKeys) -> None:
+    def __init__(self, sides: Sequence[Side], keys: BlockKeys) -> None:
         self.sides = sides
         self._keys = keys
         self.chunks: tuple[dict[int, Chunk], dict[int, Chunk]] = ({}, {})
@@ -157,6 +167,9 @@ class ChunkFront:
         room = CHUNK
         for one in (segment.records for segment in self.sides[port].segments):
             rows = np.flatnonzero((one.chunks == UNWRITTEN) & (one.marks & GONE == 0))
+            if len(rows) and parts and not parts[-1][0].schema.equals(one.data.schema):
+                yield self._unit(port, parts)
+                parts, room = [], CHUNK
             while len(rows):
                 some, rows = rows[:room], rows[room:]
                 one.chunks[some] = self.next
@@ -204,7 +217,7 @@ class ChunkFront:
 class FrozenChunks:
     """Entries of a cut. The columns that it refers to are never changed."""
 
-    def __init__(self, units: list[_Unit], marks: list[Any], deleted: list[BlockKey], keys: JoinKeys) -> None:
+    def __init__(self, units: list[_Unit], marks: list[Any], deleted: list[BlockKey], keys: BlockKeys) -> None:
         self.units_of_cut = [(unit.port, unit.number) for unit in units]
         self.marks_of_cut = marks
         self.deleted_of_cut = deleted

@@ -1,4 +1,4 @@
-"""Records that a join in columns keeps of one input: segments of columns, most with an index by key and time.
+"""Records that are kept of one input in columns: segments of columns, most with an index by key and time.
 
 A batch becomes a segment. Small neighbours are merged, so that there are few. Nothing that is emitted depends on how records
 are spread over segments: each record has a number, by which results are put in order.
@@ -128,7 +128,7 @@ class KeptSegment:
 
     def takes(self, other: KeptSegment) -> bool:
         """True if the records of both can be in one segment."""
-        return True
+        return bool(self.records.data.schema.equals(other.records.data.schema))
 
     def merge(self, other: KeptSegment) -> KeptSegment | None:
         """What is kept of both segments as one; None if nothing is."""

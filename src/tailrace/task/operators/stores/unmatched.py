@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tailrace.task.operators.joins.places import KeptPlaces, shift
-from tailrace.task.operators.joins.segments import GONE, KeptSegment
+from tailrace.task.operators.stores.places import KeptPlaces, shift
+from tailrace.task.operators.stores.segments import GONE, KeptSegment
 
 Array = np.ndarray[Any, Any]
 

@@ -1,4 +1,4 @@
-"""KeptPlaces of kept records of one input, over all its segments."""
+"""Places of kept records of one input, over all its segments."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
-from tailrace.task.operators.joins.segments import KeptSegment
+from tailrace.task.operators.stores.segments import KeptSegment
 
 Array = np.ndarray[Any, Any]
 
