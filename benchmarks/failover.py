@@ -50,10 +50,19 @@ class FailoverSpec:
     parallelism: int = 2
     mode: str = "standby"
     job: str = "plain"
+    pace: str = "3 ms"  # of hot standbys
 
     @classmethod
     def of(cls, options: dict[str, str], **more: Any) -> FailoverSpec:
-        kinds = {"rate": float, "megabytes": int, "depth": int, "interval": float, "kills": int, "job": str}
+        kinds = {
+            "rate": float,
+            "megabytes": int,
+            "depth": int,
+            "interval": float,
+            "kills": int,
+            "job": str,
+            "pace": str,
+        }
         return cls(**{**{name: kinds[name](value) for name, value in options.items() if name in kinds}, **more})
 
     @property
@@ -244,7 +253,7 @@ def run(spec: FailoverSpec) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory(prefix="tailrace-bench-") as folder:
         one, started = tr.StandbyConfig(1), tr.StandbyConfig(0)
         standbys = {"standby": one, "started": started, "restart": None, "move": one, "move-all": None}
-        standbys["hot"] = tr.StandbyConfig(1, mode="hot")
+        standbys["hot"] = tr.StandbyConfig(1, mode="hot", pace=spec.pace)
         env = tr.Environment(
             spark,
             parallelism=spec.parallelism,

@@ -95,6 +95,8 @@ class Scenario:
     """Task slots of each executor; 0: each worker counts as one in an executor of its own."""
     hot: bool = False
     """True where these processes do what the workers do, a little behind them."""
+    pace: int | None = None
+    """Microseconds from one answer of such a process to the next; None: it answers at once."""
     spares: int = 0
     """Number of processes that stand by to replace lost workers."""
     kept: int = 64 << 20
@@ -380,7 +382,7 @@ def strategy(restarts: tuple[str, int]) -> Strategy:
 def tune(what: Scenario) -> dict[str, Any]:
     """Options of a simulation for constants of production that a scenario changes."""
     eager = WavePace(pause=200, longest=2 * MS, eager=True)
-    tuning = Tuning(what.window, what.chunk, what.chunk, history=what.history, copied=what.copied, kept=what.kept)
+    tuning = Tuning(what.window, what.chunk, what.chunk, what.history, what.copied, what.kept, what.pace)
     found: dict[str, Any] = {
         "tuning": tuning,
         "pace": eager if what.eager else None,

@@ -105,8 +105,10 @@ def following(made: Scenario) -> Scenario:
             found.append(Fault(at + rng.choice([0, 1, 10, 100]), "kill", rng.randint(0, 5), after=after))
         after = rng.choice(["ReplayDone", "commit 4 done", "commit 7 done"])
     lasts = LASTS[made.network]
+    pace = random.Random(f"tailrace pace of following {made.seed}").choice([None, None, 300, 3 * MS, lasts // 40])
     return replace(
         made,
+        pace=pace,
         rate=made.n * 1e6 / lasts,
         faults=(*found, *jumps(made.faults)),
         spares=made.parallelism,

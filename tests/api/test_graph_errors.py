@@ -605,6 +605,21 @@ def test_replicas_and_the_processes_that_stand_by_fit_each_other() -> None:
         tr.ConfigError, match=r"spill has the folder '/big', and with inflight='checkpoint' .*leave dir out"
     ):
         tr.StandbyConfig(inflight="checkpoint", spill=tr.Spill(dir="/big"))
+    with pytest.raises(tr.ConfigError, match="pace is for hot standbys; set mode='hot', or leave pace out"):
+        tr.StandbyConfig(pace="0.1 s")
+    for wrong in (-1, "0.25", True):
+        with pytest.raises(tr.ConfigError, match=r"StandbyConfig: pace must (not be negative|be seconds)"):
+            tr.StandbyConfig(mode="hot", pace=wrong)
+
+
+def test_hot_standbys_answer_twice_at_least_from_one_checkpoint_to_the_next() -> None:
+    assert [tr.StandbyConfig(mode="hot").pace_micros(interval) for interval in (None, "5 s", "2 ms")] == [
+        3000,
+        3000,
+        1000,
+    ]
+    paced = tr.StandbyConfig(mode="hot", pace="0.25 s")
+    assert [paced.pace_micros(interval) for interval in (None, 5, 0.3)] == [250_000, 250_000, 150_000]
 
 
 def test_the_storage_of_checkpoints_as_a_place_to_spill_to_has_two_names() -> None:

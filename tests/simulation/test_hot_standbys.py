@@ -18,7 +18,7 @@ import tailrace as tr
 from search.__main__ import search
 from search.campaigns.replacements import following
 from search.programs.golden import LOOPS, PROGRAMS
-from search.scenarios import MS, Scenario, run_scenario
+from search.scenarios import MS, Scenario, run_scenario, scenario
 from tailrace.coordinator.durability.checkpoints import CheckpointSettings
 from tailrace.task.failover.takeover import Resumed
 from tailrace.task.journal.compared_values import ReceivedValues
@@ -134,6 +134,20 @@ def test_behind_a_takeover_each_worker_is_followed_again(seed: int) -> None:
     [killed] = [at for at, line in enumerate(verdict.trace) if line.endswith(" killed")]
     follow = [at for at, line in enumerate(verdict.trace) if "coordinator => " in line and line.endswith(" Follow")]
     assert [at > killed for at in follow] == [False, False, True]
+
+
+def test_a_standby_that_answers_seldom_takes_several_windows_in_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From one answer to the next much more comes to its worker than the standby may have unread, and it does not fall
+    behind: it grants room as it reads, before it may answer."""
+    monkeypatch.setattr("tailrace.task.failover.slices.LEAST_FED", 0)
+    made = replace(following(scenario(3_002, "counted")), pace=10 * MS, network="fast", parallelism=2, spares=2)
+    settings = CheckpointSettings(interval=20 * MS, tolerated_failures=1_000)
+    kill = (Fault(800, "kill", 0, after="commit 5 done"),)
+    made = replace(made, window=60, n=1_200, rate=10_000, depth=1, checkpoints=settings, started_again=0, faults=kill)
+    verdict = run_scenario(made)
+    assert verdict.wrong == []
+    assert verdict.covered[WENT_ON] == 1
+    assert verdict.covered[GAVE_UP] == 0
 
 
 def test_a_standby_that_makes_other_values_gives_up_and_the_job_goes_on() -> None:

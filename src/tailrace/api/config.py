@@ -216,8 +216,8 @@ class FailureRate:
 INFLIGHT = ("local", CHECKPOINT)
 COMPARE = ("values", "shape")
 STANDBY_MODES = ("warm", "hot")
-
-
+PACE = 3_000
+"""Microseconds for which a hot standby lets its worker gather, if the user gives no `pace`."""
 MOST_HISTORY = 768 << 20
 """The largest `history_bytes`, as a message between coordinator and worker has a limit, too."""
 MIRRORED = 4
@@ -253,9 +253,12 @@ class StandbyConfig:
       anything differs, the whole job restarts, and the cause names the operator. The values of classes that have no certain
       form are not compared; a warning names the operators.
     - `mode`: what standbys do. With "warm" they hold the state as of the newest checkpoint. With "hot" each worker has a
-      standby of its own, which also does what the worker does, a few milliseconds behind it and without any effect; when it
-      takes the worker's place, it has only the rest to do. That takes as much processor time again, and the state twice in
+      standby of its own, which also does what the worker does, a little behind it and without any effect; when it
+      takes the worker's place, it has only the rest to do. That takes processor time (`pace`), and the state twice in
       the memory of each standby. Not for jobs with loops. `replicas` and `spares` do not go with it.
+    - `pace`: how long a hot standby lets its worker gather what it is to do; None: 3 ms. More of it is more to do when the
+      worker is lost, and takes less processor time: much together is done sooner than step by step. At most half the
+      interval of checkpoints counts.
 
     Raises `ConfigError` for a setting that is wrong or not in this version.
     """
@@ -268,6 +271,7 @@ class StandbyConfig:
     history_bytes: int = 256 << 20
     compare: str = "values"
     mode: str = "warm"
+    pace: Any = None
 
     def __post_init__(self) -> None:
         if self.mode not in STANDBY_MODES:
@@ -277,6 +281,10 @@ class StandbyConfig:
                 "StandbyConfig: with mode='hot' each worker has one standby of its own; leave replicas and spares out, or "
                 "set mode='warm'"
             )
+        if self.pace is not None:
+            span(self.pace, "StandbyConfig: pace")
+            if self.mode != "hot":
+                raise ConfigError("StandbyConfig: pace is for hot standbys; set mode='hot', or leave pace out")
         _whole(self.history_bytes, "StandbyConfig: history_bytes")
         if self.history_bytes == 0:
             raise ConfigError(
@@ -312,6 +320,12 @@ class StandbyConfig:
         if CHECKPOINT in (self.inflight, self.spill.dir):  # one setting with two names
             object.__setattr__(self, "inflight", CHECKPOINT)
             object.__setattr__(self, "spill", replace(self.spill, dir=CHECKPOINT))
+
+    def pace_micros(self, interval: Any) -> int:
+        """The pace of hot standbys in microseconds, with checkpoints at this interval (None: only on request). A standby
+        that lets its worker gather for longer does not follow from one checkpoint to the next."""
+        pace = PACE if self.pace is None else span_micros(self.pace)
+        return pace if interval is None else min(pace, span_micros(interval) // 2)
 
     def processes(self, workers: int, executor_slots: int = 0) -> int:
         """The number of standby processes for a job with this number of workers. `executor_slots`: the task slots of an

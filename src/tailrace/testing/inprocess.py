@@ -174,7 +174,7 @@ def prepared_simulation(
         compare_values=env.standby is None or env.standby.compare == "values",
         kept=Kept(hot=hot, capsules=capsules)
         if spill is None
-        else Kept(spill.memory_bytes, spill.folder, spill.stored, hot, capsules),
+        else Kept(spill.memory_bytes, spill.folder, spill.stored, hot, capsules=capsules),
         allow_dropped_state=options.get("allow_dropped_state", False),
     )
     load: Callable[[], JobSpec] = (

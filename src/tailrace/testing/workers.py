@@ -72,6 +72,8 @@ class Workers:
         self._recordings = recordings
         """Recordings of the events and actions of the workers; None: nothing is recorded."""
         self._publishing = Publishing(cluster, self.act)
+        self._answered: dict[int, int] = {}
+        """The time at which each hot standby has answered its worker last, by party."""
         self.reports: list[SubtaskReport] = []
         """The last figures of every subtask, taken when its worker left."""
 
@@ -150,8 +152,22 @@ class Workers:
         self._cluster.now += chance.randint(*conditions.step_cost)
         self.act(process)
 
+    def _follow(self, process: SimulatedProcess) -> None:
+        """Goes on with a hot standby, which answers its worker at its pace."""
+        cluster, due = self._cluster, self._answered.get(process.party, 0) + process.machine.pace
+        answers = cluster.now >= due
+        if process.handle(Flush(answers)):
+            cluster.note(f"{cluster.who(process.party)} followed")
+            return
+        if answers:
+            self._answered[process.party] = cluster.now
+        process.asleep_until = None if answers else due
+
     def _work(self, process: SimulatedProcess) -> None:
         machine, clock = process.machine, process.clocks.job
+        if machine.follows:
+            self._follow(process)
+            return
         for task in machine.awake(clock.now()):
             budget = self._cluster.chance.randint(*self._cluster.conditions.budget)
             idle = process.handle(Step(task.id.vertex, clock.now(), budget))

@@ -1,4 +1,4 @@
-"""How a busy worker shares its time between steps and the encoding of a snapshot."""
+"""How a busy worker shares its time between steps and the encoding of a snapshot, and the pace of a hot standby."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from tailrace.runtime.worker import stepping
 from tailrace.runtime.worker.stepping import ENCODE_SHARE, PORTIONS, Stepper
-from tailrace.task.contract.events import Encode, Event, Step
+from tailrace.task.contract.events import Encode, Event, Flush, Step
 from tailrace.task.worker.attempt import Urgency
 
 MILLISECOND = 1_000_000
@@ -65,3 +65,44 @@ def test_the_last_checkpoint_of_a_job_is_not_held_to_a_share(monkeypatch: pytest
     while len(worker.did) < 200:
         stepper.encode(stepper.step())
     assert worker.did.count(Encode) >= 200 * PORTIONS / (PORTIONS + 1) - PORTIONS
+
+
+class Follower:
+    """A hot standby that replays a portion in a millisecond, as long as something is left."""
+
+    follows, pace = True, 50_000
+
+    def __init__(self) -> None:
+        self.now, self.left = 1_000_000_000, 0
+        self.answered: list[int] = []
+        """When it answered, in milliseconds."""
+
+    def handle(self, event: Event) -> bool:
+        assert isinstance(event, Flush)
+        moved, self.left = self.left > 0, max(0, self.left - 1)
+        self.now += MILLISECOND * moved
+        if event.answers and not moved:
+            self.answered.append(self.now // MILLISECOND - 1000)
+        return moved
+
+
+def test_a_hot_standby_replays_at_once_and_answers_at_its_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has come at 0 is answered when all of it is replayed, at 3; what has come at 10 is replayed then, and answered
+    at 53: until then the worker gathers what it sends next."""
+    follower: Any = Follower()
+    monkeypatch.setattr(stepping, "time", SimpleNamespace(perf_counter_ns=lambda: follower.now, time=lambda: 0.0))
+    stepper, sleeps = Stepper(follower), list[float | None]()
+
+    def goes_on() -> None:
+        while (wake := stepper.step()) == 0.0:
+            pass
+        sleeps.append(wake)
+
+    follower.left = 3
+    goes_on()
+    follower.now, follower.left = 1_010_000_000, 2
+    goes_on()
+    follower.now = 1_053_000_000
+    goes_on()
+    assert follower.answered == [3, 53]
+    assert sleeps == [None, pytest.approx(0.041), None]

@@ -22,9 +22,6 @@ IN_FLIGHT_SHARE = 0.8
 """Share while records are encoded that barriers have overtaken. There are many only where records wait anyway, and then
 the checkpoint waits for them."""
 _SHARES = {Urgency.USUAL: ENCODE_SHARE, Urgency.IN_FLIGHT: IN_FLIGHT_SHARE, Urgency.LAST: 1.0}
-PACE = 3_000_000
-"""Nanoseconds from the end of one look of a hot standby at what its worker has sent to the next: it replays together what
-has come meanwhile, which costs much less than step by step."""
 PORTIONS = 4
 """Portions that are encoded, at most, between two looks at the sockets."""
 
@@ -44,8 +41,8 @@ class Stepper:
         self.output = WorkerOutput(sys.stdout, self.place)
         """What stands in for standard output: steps print what the driver shows."""
         self._encode_budget = Budget()
-        self._followed_at = 0
-        """The end of the last look of a hot standby (nanoseconds of `perf_counter`)."""
+        self._answered_at = 0
+        """The time at which a hot standby has answered its worker last (nanoseconds of `perf_counter`)."""
         self._worked = self._encoded = 0
         """Nanoseconds of stepping and of encoding while something was to be encoded, since that began."""
 
@@ -101,13 +98,15 @@ class Stepper:
         return None if wake_at is None else max(0.0, (wake_at - now) / 1e6)
 
     def _follow(self) -> float | None:
-        """Replays what the worker has sent that this standby follows. Returns as `step` does."""
-        left = self._followed_at + PACE - time.perf_counter_ns()
+        """Replays what the worker has sent that this standby follows, and answers at its pace: the worker gathers
+        meanwhile, and to replay much together costs less than step by step. Returns as `step` does."""
+        left = self._answered_at + 1000 * self.machine.pace - time.perf_counter_ns()
+        if self.machine.handle(Flush(answers=left <= 0)):
+            return 0.0
         if left > 0:
             return left / 1e9
-        moved = self.machine.handle(Flush())
-        self._followed_at = time.perf_counter_ns()
-        return PACE / 1e9 if moved else None
+        self._answered_at = time.perf_counter_ns()
+        return None
 
     def encode(self, wake: float | None) -> float:
         """Encodes portions of a snapshot: whenever there is nothing else to do, else for its share of the time. It

@@ -79,8 +79,9 @@ def _settings_kept(job: Submission) -> Kept:
         place = Store(absolute(config.dir), job.name, config.storage_options).url
     if env.standby is None:
         return Kept(capsules=capsules, place=place)
-    spill = env.standby.spill
-    return Kept(spill.memory_bytes, spill.folder, spill.stored, env.standby.mode == "hot", capsules, place)
+    standby, spill = env.standby, env.standby.spill
+    pace = standby.pace_micros(None if config is None else config.interval)
+    return Kept(spill.memory_bytes, spill.folder, spill.stored, standby.mode == "hot", pace, capsules, place)
 
 
 def _spec(job: Submission) -> JobSpec:

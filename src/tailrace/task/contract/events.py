@@ -32,6 +32,9 @@ class Step(_Event, frozen=True, gc=False):
 class Flush(_Event, frozen=True):
     """A flush of what was gathered, when no task has anything to do."""
 
+    answers: bool = True
+    """True if a hot standby that has replayed all that it can may answer its worker, which then sends what has come."""
+
 
 class Encode(_Event, frozen=True, gc=False):
     """A portion of encoding: about `limit` more entries of a snapshot. The driver decides when: between steps, and no

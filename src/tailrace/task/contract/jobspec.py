@@ -25,6 +25,8 @@ class Kept:
     seconds."""
     hot: bool = False
     """True if a worker also keeps what comes to it, for a standby that does what it does."""
+    pace: int = 0
+    """Microseconds, at least, from one answer of such a standby to the next."""
     capsules: Capsules | None = None
     """Settings for capsules of failed calls; None: there are none."""
     place: str = ""

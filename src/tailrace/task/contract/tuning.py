@@ -23,5 +23,7 @@ class Tuning:
     setting."""
     kept: int | None = None
     """Bytes, in memory, of what each worker has sent and keeps; else the user's setting."""
+    pace: int | None = None
+    """Microseconds, at least, from one answer of a hot standby to the next; else the user's setting."""
     watches_state: bool = False
     """True if changes in place of objects that several entries of state hold are searched for, as in debug runs."""

@@ -110,8 +110,8 @@ class FollowingAttempt(Attempt):
         copy.gain(gained)
         resumed.again.add_encoded(news)
 
-    def follow_on(self) -> list[Action]:
-        """Replays a portion of what has come. Returns grants for the worker."""
+    def follow_on(self, answers: bool) -> list[Action]:
+        """Replays a portion of what has come. Returns grants for the worker. `answers`: see `Flush`."""
         self.moved = False
         if self.resumed is None:
             return []
@@ -124,10 +124,11 @@ class FollowingAttempt(Attempt):
         if again.complete in self._copy.cuts:
             self._copy.complete(again.complete)
         self._slice.actions.clear()
-        return [*self.loads(), *self._grants()]
+        return [*self.loads(), *self._grants(answers and not self.moved)]
 
-    def _grants(self) -> list[Action]:
-        """A grant for what was read since the last one, if it is worth a message, or answers a report."""
+    def _grants(self, answers: bool) -> list[Action]:
+        """A grant for what was read since the last one, if it is worth a message, or answers a report. It is worth one
+        before the standby may answer, so that the worker need not wait for room."""
         slot, unread = self.slot, 0
         for task in self._slice.tasks:
             for ident, channel in task.gate.channels.items():
@@ -135,7 +136,7 @@ class FollowingAttempt(Attempt):
                     unread += channel.flow.arrived - channel.flow.consumed
         read = self._came - unread
         window = fed_window(self._slice)
-        if read - self._granted < window // 4 and not self._answers:
+        if read - self._granted < window // 4 and not (answers and self._answers):
             return []
         self._granted, self._answers = read, False
         return [ToPeer(slot, encode_grant(ChannelId(0, slot, slot), self._slice.incarnation, 0, read + window))]

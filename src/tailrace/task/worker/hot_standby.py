@@ -110,12 +110,12 @@ class HotStandby:
                 self.give_up(event.reason)
         return True
 
-    def follow_on(self) -> bool:
-        """Goes on following. Returns whether anything was done."""
+    def follow_on(self, answers: bool) -> bool:
+        """Goes on following. `answers`: see `Flush`. Returns whether anything was done."""
         attempt = self.followed
         if attempt is None:
             return False
-        self._guard(attempt.follow_on)
+        self._guard(lambda: attempt.follow_on(answers))
         return attempt.moved
 
     def successor(self, resume: Resume) -> FollowingAttempt | None:

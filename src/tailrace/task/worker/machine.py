@@ -150,7 +150,7 @@ class Worker:
             case FrameArrived():
                 self._frame(event.data, event.peer)
             case Flush():
-                return self._flush()
+                return self._flush(event.answers)
             case Encode():
                 self._encode(event.now, event.limit)
             case FreezeTook():
@@ -398,6 +398,12 @@ class Worker:
         return self._hot.followed is not None
 
     @property
+    def pace(self) -> int:
+        """Microseconds, at least, from one answer of a hot standby to the next."""
+        chosen = self._tuning.pace
+        return chosen if chosen is not None else 0 if self.spec is None else self.spec.kept.pace
+
+    @property
     def attempt(self) -> Attempt | None:
         """The attempt that runs here; None while none does."""
         return self._attempt
@@ -467,12 +473,12 @@ class Worker:
         except BaseException as error:
             self._fail_by(error, None if task is None else task.vertex.name)
 
-    def _flush(self) -> bool:
+    def _flush(self, answers: bool) -> bool:
         """Sends gathered frames, or goes on with a replay, when nothing else is to be done. Returns whether something was
         sent or replayed."""
         attempt = self._attempt
         if self._hot.followed is not None:
-            return self._hot.follow_on()
+            return self._hot.follow_on(answers)
         if attempt is None or not self.working:
             return False
         if attempt.resumed is not None:
