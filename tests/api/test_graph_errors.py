@@ -85,149 +85,117 @@ Env = tr.Environment
 ROWS: Callable[[Env], tr.DataStream] = lambda env: env.from_collection([("a", 1)])  # noqa: E731
 COLUMNS: Callable[[Env], tr.DataStream] = lambda env: ROWS(env).to_columns(SCHEMA)  # noqa: E731
 
-CASES: dict[str, tuple[Callable[[Env], object], type[Exception], str]] = {
+Write = Callable[[Env], object]
+CASES: dict[str, tuple[Write, str] | tuple[Write, type[Exception], str]] = {
+    # what is written, its error where that is no `GraphError`, and the sentence
     # functions
     "wrong arity": (
         lambda env: ROWS(env).map(lambda a, b: a, name="swap"),
-        tr.GraphError,
         "map 'swap': <lambda>(a, b) is called with 1 argument(s), which it does not accept; change its parameters",
     ),
     "wrong arity of a reducer": (
         lambda env: ROWS(env).key_by(id).reduce(lambda a: a),
-        tr.GraphError,
         "reduce: <lambda>(a) is called with 2 argument(s), which it does not accept; change its parameters",
     ),
     "wrong arity of a key": (
         lambda env: ROWS(env).key_by(lambda: 1),
-        tr.GraphError,
         "key_by: <lambda>() is called with 1 argument(s), which it does not accept; change its parameters",
     ),
-    "no function": (
-        lambda env: ROWS(env).filter(None),
-        tr.GraphError,
-        "filter: expected a function, got NoneType None",
-    ),
-    "a class instead of an object": (
-        lambda env: ROWS(env).map(Add),
-        tr.GraphError,
-        "map: pass an object, not the class: Add()",
-    ),
+    "no function": (lambda env: ROWS(env).filter(None), "filter: expected a function, got NoneType None"),
+    "a class instead of an object": (lambda env: ROWS(env).map(Add), "map: pass an object, not the class: Add()"),
     "a process function's class": (
         lambda env: ROWS(env).key_by(id).process(Keyed),
-        tr.GraphError,
         "process: pass an object, not the class: Keyed()",
     ),
     "a co-process function's class": (
         lambda env: ROWS(env).connect(ROWS(env)).process(Both),
-        tr.GraphError,
         "process: pass an object, not the class: Both(...)",
     ),
     "an aggregate's class": (
         lambda env: ROWS(env).key_by(id).aggregate(total=tr.Count),
-        tr.GraphError,
         "aggregate: total: pass an object, not the class: Count(...)",
     ),
     "a sink's class": (
         lambda env: ROWS(env).sink_to(tr.sinks.Collect),
-        tr.GraphError,
         "sink_to: pass an object, not the class: Collect(...)",
     ),
     "a source's class": (
         lambda env: env.from_source(tr.sources.Sequence),
-        tr.GraphError,
         "from_source: pass an object, not the class: Sequence(...)",
     ),
     "a rich function of another verb": (
         lambda env: ROWS(env).filter(Add()),
-        tr.GraphError,
         "filter: a Add is not a tr.FilterFunction; use the verb that takes it",
     ),
     "a rich function as a key": (
         lambda env: ROWS(env).key_by(Add()),
-        tr.GraphError,
         "key_by: expected a function or column names, got a Add object",
     ),
     "a rich function that partitions": (
         lambda env: ROWS(env).partition_by(Add()),
-        tr.GraphError,
         "partition_by: expected a function, got a Add object; use the verb that takes it",
     ),
     "a map function in process": (
         lambda env: ROWS(env).process(Add()),
-        tr.GraphError,
         "process: expected a function, got a Add object; use the verb that takes it",
     ),
     "a map function without its method": (
         lambda env: ROWS(env).map(NoMap()),
-        tr.GraphError,
         "map: NoMap has no method map; a tr.MapFunction must define it",
     ),
     "a process function without its method": (
         lambda env: ROWS(env).key_by(id).process(Empty()),
-        tr.GraphError,
         "process: Empty has no method process; a tr.ProcessFunction must define it",
     ),
     "a process function of wrong arity": (
         lambda env: ROWS(env).process(NarrowProcess()),
-        tr.GraphError,
         "process: NarrowProcess.process(value: Any) -> None is called with 2 argument(s), which it does not accept; "
         "change its parameters",
     ),
     "a timer function of wrong arity": (
         lambda env: ROWS(env).key_by(id).process(NarrowTimer()),
-        tr.GraphError,
         "process: NarrowTimer.on_timer(ctx: tailrace.api.functions.Context) -> None is called with 2 argument(s), which "
         "it does not accept; change its parameters",
     ),
     "a co-process function without its second method": (
         lambda env: ROWS(env).connect(ROWS(env)).process(OneSided()),
-        tr.GraphError,
         "process: OneSided has no method process2; a tr.CoProcessFunction must define it",
     ),
     "an aggregate without its result": (
         lambda env: ROWS(env).key_by(id).aggregate(Half()),
-        tr.GraphError,
         "aggregate: Half has no method get_result; a tr.AggregateFunction must define it",
     ),
     "no aggregate": (
         lambda env: ROWS(env).key_by(id).aggregate(n=len),
-        tr.GraphError,
         "aggregate: n: expected a tr.AggregateFunction, got builtin_function_or_method",
     ),
     "no aggregate at all": (
         lambda env: ROWS(env).key_by(id).aggregate(),
-        tr.GraphError,
         "aggregate: give one aggregate function, or several by name: count=tr.Count(), total=tr.Sum('x')",
     ),
     # keys and state
     "state without a key": (
         lambda env: ROWS(env).process(WithState()),
-        tr.GraphError,
         "process: WithState uses keyed state or timers, and the stream has no key; call key_by first",
     ),
     "a keyed function without a key": (
         lambda env: ROWS(env).process(Keyed(), name="seen"),
-        tr.GraphError,
         "process 'seen': Keyed uses keyed state or timers, and the stream has no key; call key_by first",
     ),
     "state on two inputs without keys": (
         lambda env: ROWS(env).connect(ROWS(env)).process(Both()),
-        tr.GraphError,
         "process: Both uses keyed state or timers, and not both streams have a key; call key_by on both",
     ),
     "timers with one key only": (
         lambda env: ROWS(env).key_by(id).connect(ROWS(env)).process(Timed()),
-        tr.GraphError,
         "process: Timed uses keyed state or timers, and not both streams have a key; call key_by on both",
     ),
     "a function of two inputs on one": (
         lambda env: ROWS(env).process(Both()),
-        tr.GraphError,
         "process: a Both takes two inputs; use a.connect(b).process(...)",
     ),
     "a function of one input on two": (
         lambda env: ROWS(env).connect(ROWS(env)).process(Keyed()),
-        tr.GraphError,
         "process: expected a tr.CoProcessFunction, got Keyed",
     ),
     "an aggregate without a key": (
@@ -242,19 +210,13 @@ CASES: dict[str, tuple[Callable[[Env], object], type[Exception], str]] = {
     ),
     "streams that are keyed differently": (
         lambda env: ROWS(env).key_by(id).union(ROWS(env).key_by(abs)),
-        tr.GraphError,
         "union: the streams are keyed differently; key the union instead: a.union(b).key_by(...)",
     ),
     "several keys of which one is a function": (
         lambda env: ROWS(env).key_by("name", id),
-        tr.GraphError,
         "key_by: several keys must all be column names; for anything else give one function that returns a tuple",
     ),
-    "no key at all": (
-        lambda env: ROWS(env).key_by(),
-        tr.GraphError,
-        "key_by: give a function, a column, or several columns",
-    ),
+    "no key at all": (lambda env: ROWS(env).key_by(), "key_by: give a function, a column, or several columns"),
     "no verb": (lambda env: ROWS(env).fly(id), AttributeError, "fly: the stream has no such verb"),
     "a verb of others": (
         lambda env: ROWS(env).forEach(id),
@@ -268,56 +230,43 @@ CASES: dict[str, tuple[Callable[[Env], object], type[Exception], str]] = {
     ),
     "a stream keyed twice": (
         lambda env: ROWS(env).key_by(id).connect(ROWS(env)).key_by(id, id),
-        tr.GraphError,
         "connect(...).key_by: a stream is keyed already; key both before or both here",
     ),
     "two streams keyed by a column and by a list of it": (
         lambda env: COLUMNS(env).connect(COLUMNS(env)).key_by("name", ["name"]).process(Both()),
-        tr.GraphError,
         "process: one stream is keyed by a single column, the other by a list of 1: keys that are never equal; key both by "
         "a single column, or by lists of as many",
     ),
     # columns
     "an unknown column": (
         lambda env: COLUMNS(env).key_by("nmae"),
-        tr.GraphError,
         "key_by: there is no column 'nmae'; the stream has name, count",
     ),
     "an unknown column among several": (
         lambda env: COLUMNS(env).to_rows().key_by(["name", "x"]),
-        tr.GraphError,
         "key_by: there is no column 'x'; the stream has name, count",
     ),
     "an unknown column of time": (
         lambda env: COLUMNS(env).assign_timestamps("at", name="clock"),
-        tr.GraphError,
         "assign_timestamps 'clock': there is no column 'at'; the stream has name, count",
     ),
     "an unknown column to sum": (
         lambda env: COLUMNS(env).key_by("name").sum("x"),
-        tr.GraphError,
         "sum: there is no column 'x'; the stream has name, count",
     ),
     "an unknown column to aggregate in a window": (
         lambda env: (
             COLUMNS(env).assign_timestamps("count").key_by("name").window(tr.Tumbling(1)).aggregate(t=tr.Max("x"))
         ),
-        tr.GraphError,
         "window.aggregate: there is no column 'x'; the stream has name, count",
     ),
-    "no columns": (
-        lambda env: ROWS(env).key_by(()),
-        tr.GraphError,
-        "key_by: a tuple of columns must hold column names only, not ()",
-    ),
+    "no columns": (lambda env: ROWS(env).key_by(()), "key_by: a tuple of columns must hold column names only, not ()"),
     "a result with the name of the key": (
         lambda env: COLUMNS(env).key_by("count").count(),
-        tr.GraphError,
         "count: the result would have two columns 'count'; give one another name: aggregate(other=...)",
     ),
     "a result with the name of a bound": (
         lambda env: ROWS(env).key_by(id).window(tr.Tumbling(1)).aggregate(start=tr.Min(id)),
-        tr.GraphError,
         "window.aggregate: the result would have two columns 'start'; give one another name: aggregate(other=...)",
     ),
     "rows where columns are wanted": (
@@ -339,7 +288,6 @@ CASES: dict[str, tuple[Callable[[Env], object], type[Exception], str]] = {
     ),
     "no schema": (
         lambda env: ROWS(env).to_columns(None),
-        tr.GraphError,
         'to_columns: give a schema: DDL text such as "id long, name string", or a pyarrow.Schema',
     ),
     # streams
@@ -355,17 +303,14 @@ CASES: dict[str, tuple[Callable[[Env], object], type[Exception], str]] = {
     ),
     "a union of two partitionings": (
         lambda env: ROWS(env).union(ROWS(env).rebalance()),
-        tr.GraphError,
         "union: the streams are partitioned differently; partition the union instead",
     ),
     "a union of two environments": (
         lambda env: ROWS(env).union(ROWS(Env(parallelism=1))),
-        tr.GraphError,
         "union: the streams belong to two environments; make both from one",
     ),
     "a connection of two environments": (
         lambda env: ROWS(env).key_by(id).connect(ROWS(Env(parallelism=1))),
-        tr.GraphError,
         "connect: the streams belong to two environments; make both from one",
     ),
     "a connection with a list": (
@@ -375,132 +320,98 @@ CASES: dict[str, tuple[Callable[[Env], object], type[Exception], str]] = {
     ),
     "a side output of a map": (
         lambda env: ROWS(env).map(id, name="m").side_output("late"),
-        tr.GraphError,
         "side_output: operator 'm' has no side outputs; process functions, map_batches, windows and joins have",
     ),
     "a side output that a window has not": (
         lambda env: ROWS(env).key_by(id).window(tr.Tumbling(1)).count(name="w").side_output("lat"),
-        tr.GraphError,
         "side_output: window 'w' has the side output 'late' only, not 'lat'",
     ),
     "a side output of a union": (
         lambda env: ROWS(env).union(ROWS(env)).side_output("late"),
-        tr.GraphError,
         "side_output: call it on the stream of one operator, before union or another side_output",
     ),
     "a side output without a name": (
         lambda env: ROWS(env).process(lambda v, c: v).side_output(""),
-        tr.GraphError,
         "side_output: the tag must be a non-empty string, not ''",
     ),
     "a loop over a stream": (
         lambda env: list(ROWS(env)),
-        tr.GraphError,
         "a stream cannot be looped over; use collect() to get its records as a list",
     ),
     "the truth of a stream": (
         lambda env: bool(ROWS(env)),
-        tr.GraphError,
         "a stream has no truth value; its records are only known while the job runs",
     ),
     "the truth of a keyed stream": (
         lambda env: ROWS(env).key_by(id) and 1,
-        tr.GraphError,
         "a stream has no truth value; its records are only known while the job runs",
     ),
     # time
     "no windows": (
         lambda env: ROWS(env).key_by(id).window(60),
-        tr.GraphError,
         "window: expected windows, such as tr.Tumbling(...) or tr.Session(...), got 60",
     ),
-    "a window without size": (
-        lambda env: tr.Tumbling(0),
-        tr.GraphError,
-        "Tumbling: size and slide must be above zero, not 0 and 0",
-    ),
+    "a window without size": (lambda env: tr.Tumbling(0), "Tumbling: size and slide must be above zero, not 0 and 0"),
     "a window as large as time": (
         lambda env: tr.Tumbling(9e12),
-        tr.GraphError,
         "Tumbling: a size of 9000000000000.0 is too large: its ends would lie outside the range of timestamps; numbers are "
         "seconds",
     ),
     "a slide above the size": (
         lambda env: tr.Sliding(1, 2),
-        tr.GraphError,
         "Sliding: a slide of 2 is above the size of 1, which would leave records in no window",
     ),
     "a size that is no time": (
         lambda env: tr.Tumbling("1 moment"),
-        tr.GraphError,
         f"Tumbling: a duration must be {DURATION}, not '1 moment': the unit 'moment' is not known",
     ),
     "a negative lateness": (
         lambda env: ROWS(env).key_by(id).window(tr.Tumbling(1), allowed_lateness=dt.timedelta(seconds=-1)),
-        tr.GraphError,
         "window: a duration must not be negative, as datetime.timedelta(days=-1, seconds=86399) is",
     ),
     "a negative out-of-orderness": (
         lambda env: ROWS(env).assign_timestamps(id, -1),
-        tr.GraphError,
         "assign_timestamps: a duration must not be negative, as -1 is",
     ),
     "an endless out-of-orderness": (
         lambda env: ROWS(env).assign_timestamps(id, float("inf")),
-        tr.GraphError,
         "assign_timestamps: a time must be a finite number of seconds, not inf",
     ),
     "an unknown end": (
         lambda env: ROWS(env).process(lambda v, c: v, at_end="stop"),
-        tr.GraphError,
         "process: at_end must be 'wait' or 'drop', not 'stop'",
     ),
     # options
     "a parallelism above the maximum": (
         lambda env: ROWS(env).map(id, name="wide", parallelism=129),
-        tr.GraphError,
         "operator 'wide': parallelism 129 is above the maximum of 128 (the number of key groups); lower it, or give the "
         "Environment a larger max_parallelism",
     ),
     "no parallelism": (
         lambda env: ROWS(env).map(id, name="none", parallelism=0),
-        tr.GraphError,
         "operator 'none': parallelism must be a whole number of at least 1, not 0",
     ),
     "a parallelism that is a text": (
         lambda env: ROWS(env).map(id, name="text", parallelism="2"),
-        tr.GraphError,
         "operator 'text': parallelism must be a whole number of at least 1, not '2'",
     ),
-    "a name that is no text": (
-        lambda env: ROWS(env).map(id, name=5),
-        tr.GraphError,
-        "map: name must be a non-empty string, not 5",
-    ),
+    "a name that is no text": (lambda env: ROWS(env).map(id, name=5), "map: name must be a non-empty string, not 5"),
     "an unknown option": (
         lambda env: ROWS(env).map(id, paralellism=2),
-        tr.GraphError,
         "map: unknown option paralellism; the options are uid, name and parallelism; did you mean parallelism?",
     ),
     # sources and results
     "a text as a collection": (
         lambda env: env.from_collection("text"),
-        tr.GraphError,
         "from_collection: expected a list of records, got str",
     ),
-    "no DataFrame": (
-        lambda env: env.from_dataframe([1]),
-        tr.GraphError,
-        "from_dataframe: expected a Spark DataFrame, got list",
-    ),
+    "no DataFrame": (lambda env: env.from_dataframe([1]), "from_dataframe: expected a Spark DataFrame, got list"),
     "an unknown form": (
         lambda env: env.from_dataframe(None, form="arrow"),
-        tr.GraphError,
         "from_dataframe: form must be 'rows' or 'columns', not 'arrow'",
     ),
     "a DataFrame that is read anew": (
         lambda env: env.from_dataframe(None, refresh=60),
-        tr.GraphError,
         "from_dataframe: a DataFrame is read once, and refresh is for lookups: a second reading gives rows, not what has "
         "changed. To look rows up in the newest version, use stream.lookup(df, on=..., refresh=...); to go on with the rows "
         "that come, env.from_table(..., follow=True) for Delta and Iceberg, or env.from_streaming(spark.readStream...); for "
@@ -508,37 +419,30 @@ CASES: dict[str, tuple[Callable[[Env], object], type[Exception], str]] = {
     ),
     "collecting what never ends": (
         lambda env: env.from_source(tr.sources.Sequence(0, None), name="all").map(id).collect(),
-        tr.GraphError,
         "collect: source 'all' is unbounded, so the result would never be complete; use sink_to and execute",
     ),
     "a table of what never ends": (
         lambda env: env.from_source(tr.sources.Generator(id), name="all").to_dataframe("x long"),
-        tr.GraphError,
         "to_dataframe: source 'all' is unbounded, so the result would never be complete; use sink_to and execute",
     ),
     "a table of rows without a schema": (
         lambda env: ROWS(env).to_dataframe(),
-        tr.GraphError,
         'to_dataframe: a stream of rows needs a schema: to_dataframe(schema="vertex string, miles double")',
     ),
     "a result before its job": (
         lambda env: ROWS(env).sink_to(tr.sinks.Collect()).result(),
-        tr.GraphError,
         "there is no result yet: the job of this sink has not run",
     ),
     "nothing to run": (
         lambda env: (ROWS(env), env.execute())[0],
-        tr.GraphError,
         "there is nothing to run: end a stream with sink_to, collect or to_dataframe",
     ),
     "a state without its function": (
         lambda env: tr.ReducingState(int),
-        tr.GraphError,
         "ReducingState needs a function: ReducingState(float, reduce=max)",
     ),
     "a state with the class of an aggregate": (
         lambda env: tr.AggregatingState(int, aggregate=tr.Mean),
-        tr.GraphError,
         "AggregatingState needs an aggregate function: AggregatingState(object, aggregate=tr.Mean())",
     ),
 }
@@ -546,7 +450,8 @@ CASES: dict[str, tuple[Callable[[Env], object], type[Exception], str]] = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_what_cannot_run_is_refused_when_it_is_written(case: str) -> None:
-    write, kind, sentence = CASES[case]
+    write, *others, sentence = CASES[case]
+    [kind] = others or [tr.GraphError]
     with pytest.raises(kind) as caught:
         write(tr.Environment(parallelism=1))
     assert type(caught.value) is kind
