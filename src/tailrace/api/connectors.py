@@ -242,38 +242,31 @@ class SinkContext(Protocol):
     @property
     def job(self) -> str:
         """The name of the job."""
-        ...
 
     @property
     def incarnation(self) -> int:
         """The number of this start or restart over all runs of the job. Each start and each restart has a higher one."""
-        ...
 
     @property
     def run_id(self) -> str:
         """The id of this run: the start of the job by its program."""
-        ...
 
     @property
     def uid(self) -> str:
         """The uid of the sink."""
-        ...
 
     @property
     def subtask(self) -> int:
         """The index of the writer's subtask, from 0."""
-        ...
 
     @property
     def parallelism(self) -> int:
         """The number of subtasks of the sink."""
-        ...
 
     @property
     def attempt(self) -> int:
         """The number of times that the subtask was started before. A worker that replaces a lost one in its incarnation
         has a higher number."""
-        ...
 
 
 class SourceContext(SinkContext, Protocol):

@@ -30,116 +30,95 @@ class Context(Protocol):
     @property
     def key(self) -> Any:
         """The key at hand. Raises `StateAccessError` if there is none."""
-        ...
 
     @property
     def timestamp(self) -> float | None:
         """The timestamp of the record at hand, or None if it has none. In `on_timer` it is the time of the timer. In
         seconds since 1970."""
-        ...
 
     @property
     def watermark(self) -> float:
         """The current watermark in seconds since 1970; -inf before the first, +inf at the end. In `on_timer` of event time
         it is the time of the timer, and no less than it was before: later timers that are due as well have not fired
         yet."""
-        ...
 
     @property
     def time_domain(self) -> Literal["event", "processing"]:
         """The clock that the timer was set on, in `on_timer`."""
-        ...
 
     @property
     def round(self) -> int | None:
         """The number of the current round in a loop in rounds, from 0; None outside of one."""
-        ...
 
     @property
     def scope(self) -> StreamScope:
         """The loops that this operator is in, as `stream.scope` has them."""
-        ...
 
     @property
     def loop(self) -> str | None:
         """The name of the innermost loop that this operator is in; None outside of loops."""
-        ...
 
     def emit(self, tag: str, value: Any, timestamp: Instant | None = None) -> None:
         """Sends a value to the side output `tag`, with the timestamp of the record at hand if none is given. In
         `map_batches` the value is a batch, whose records keep their timestamps as the records of a returned batch do."""
-        ...
 
     def stamped(self, value: Any, timestamp: Instant | None) -> Any:
         """A record to yield or return with a timestamp of its own: `yield ctx.stamped(order, order.time)`. With None it has
         no timestamp. Other records get the timestamp of the current record (or timer), which is wrong for earlier records
         that a function releases."""
-        ...
 
     def set_timer(self, *, event_time: Instant | None = None, processing_time: Instant | None = None) -> None:
         """Sets a timer for the key at hand. Its time is rounded up to a microsecond, so it never fires early. To set an
         equal timer again changes nothing. However late its time, a timer of event time fires at the end of the input at the
         latest. A timer of processing time may be a thousand years ahead. Raises `OverflowError` for one that is farther
         away, and `StateAccessError` if there is no key."""
-        ...
 
     def delete_timer(self, *, event_time: Instant | None = None, processing_time: Instant | None = None) -> None:
         """Deletes a timer of the key at hand, if it is set."""
-        ...
 
     def keys(self, *states: Any) -> Iterator[Any]:
         """The keys of this subtask that have a value in one of these keyed states (`ctx.keys(self.total)`), or without
         arguments in any, in the order of their bytes. While the loop is at a key, that is the key at hand: its state and
         timers are as in `process`. Only in `process_broadcast`; raises `StateAccessError` elsewhere."""
-        ...
 
     def at(self, key: Any) -> AbstractContextManager[None]:
         """A block in which another key is the key at hand: `with ctx.at("ann"): self.total.value += 1`. Its state and timers
         are as in a call for it. Raises `StateAccessError` where not all keys are in one subtask: give the operator
         `parallelism=1`."""
-        ...
 
     def now(self) -> float:
         """The processing time in seconds since 1970. All calls in one step return one value. Virtual in
         `tailrace.testing`."""
-        ...
 
     @property
     def random(self) -> Random:
         """The seeded `random.Random` of this subtask. It is seeded anew at each checkpoint."""
-        ...
 
     def call(self, function: Callable[..., T], *args: Any) -> T:
         """Calls a function whose result may differ from call to call, such as a service, and returns its result."""
-        ...
 
     @property
     def subtask(self) -> int:
         """The index of this subtask, from 0."""
-        ...
 
     @property
     def parallelism(self) -> int:
         """The number of subtasks of this operator."""
-        ...
 
     @property
     def attempt(self) -> int:
         """The number of times that this subtask was started before. What a replacement of a lost worker repeats sees the
         number that it saw the first time."""
-        ...
 
     @property
     def checkpoint(self) -> int:
         """The number of the last checkpoint whose cut this subtask has made in this attempt, 0 before the first. The effects
         of a call are in every complete checkpoint with a higher number, and in no other one."""
-        ...
 
     @property
     def metrics(self) -> Any:
         """Counters, gauges and histograms of this operator: `ctx.metrics.inc("name", 1)`, `ctx.metrics.set("name", 2.5)`,
         `ctx.metrics.observe("name", seconds)`."""
-        ...
 
 
 class Function:

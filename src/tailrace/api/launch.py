@@ -50,37 +50,30 @@ class JobHandle(Protocol):
     @property
     def status(self) -> JobStatus:
         """The status of the job, a `tr.JobStatus`. It is final when all Spark tasks of the job are gone."""
-        ...
 
     @property
     def is_active(self) -> bool:
         """True until the job has ended."""
-        ...
 
     @property
     def last_progress(self) -> dict[str, Any] | None:
         """The newest progress report, in the shape of Spark's `StreamingQueryProgress`; None before the first."""
-        ...
 
     def add_listener(self, listener: Any) -> None:
         """Adds a `StreamingQueryListener` of PySpark, for the events of this job that follow. Raises `ConfigError` for an
         object that is none."""
-        ...
 
     def remove_listener(self, listener: Any) -> None:
         """Removes a listener. Nothing happens if the job has no such listener."""
-        ...
 
     @property
     def recent_progress(self) -> list[dict[str, Any]]:
         """The last progress reports, the newest last."""
-        ...
 
     def await_termination(self, timeout: Duration | None = None) -> bool:
         """Waits for the end of the job, at most `timeout` (seconds, a `timedelta` or a text). Returns true if the job has
         ended without a failure, false if it has not ended in time. Raises `JobFailed`, with the user's traceback, if it has
         failed. An interrupt (Ctrl-C) cancels the job and passes on."""
-        ...
 
     def stop(
         self,
@@ -101,7 +94,6 @@ class JobHandle(Protocol):
         error says otherwise. Raises it also if the job is being stopped in another way already.
         Raises `TimeoutError` if that takes longer: the stop goes on, and `cancel` is legal all the time.
         """
-        ...
 
     def cancel(
         self,
@@ -116,12 +108,10 @@ class JobHandle(Protocol):
         With `savepoint` (a path or URL, or True for the usual place) it takes a savepoint first, waits for it as
         `savepoint` does, and returns it. No checkpoint follows, and nothing becomes visible behind it, so a start from it
         gives each result once. Raises `CheckpointError` with the reason if there will be none: the job goes on."""
-        ...
 
     def checkpoint(self, timeout: Duration | None = None) -> Checkpoint:
         """Takes a checkpoint now and waits for it, at most `timeout` (seconds, a `timedelta` or a text). Raises
         `CheckpointError` if the job takes no checkpoints, has ended, or aborted this one; and `TimeoutError`."""
-        ...
 
     def savepoint(
         self, path: str | PathLike[str] | None = None, timeout: Duration | None = None, *, unaligned: bool = False
@@ -133,7 +123,6 @@ class JobHandle(Protocol):
         with `unaligned` its barriers go past records that wait, and the savepoint holds these. Where a worker is lost, or
         the job restarts, it is begun once more, three times in all. Raises `CheckpointError` with the reason if there will
         be none (nothing is left of it, and the job goes on), and `TimeoutError` (the savepoint may come all the same)."""
-        ...
 
     def rescale(self, parallelism: int | Mapping[str, int], timeout: Duration | None = None) -> int:
         """Gives the running job another size, and waits for it, at most `timeout` (seconds, a `timedelta` or a text).
@@ -144,55 +133,44 @@ class JobHandle(Protocol):
         from it. Nothing is lost, and nothing becomes visible twice. Raises `RescaleError` with the reason if the job keeps
         the size that it has; `SlotsError`, with the numbers, if Spark has too few task slots; `GraphError` for a size that
         the dataflow cannot have; and `TimeoutError` (the job may change its size all the same)."""
-        ...
 
     @property
     def checkpoints(self) -> list[Checkpoint]:
         """The last complete checkpoints, the newest last. The storage may no longer have checkpoints beyond `keep`."""
-        ...
 
     @property
     def restarts(self) -> int:
         """The number of restarts of the job after failures."""
-        ...
 
     def exception(self) -> JobFailed | None:
         """The failure of the job; None if it has not failed."""
-        ...
 
     def metrics(self) -> Mapping[str, Any]:
         """Figures of the whole job and of every subtask: records, busy time, queued bytes, users' own counters."""
-        ...
 
     @property
     def slices(self) -> list[SliceStatus]:
         """The parts of the job that its workers run, by number: where each runs, which processes hold its state, how much
         another worker would have to do again, and how it was replaced the last time."""
-        ...
 
     @property
     def inflight_bytes(self) -> int:
         """Bytes of records that wait in the job's channels, by the newest reports of its workers: they have arrived and are
         not read yet, or are emitted and have no credit. An unaligned checkpoint writes down what its barriers overtake."""
-        ...
 
     @property
     def ui(self) -> str | None:
         """The address of the page of the program's jobs; None where there is none (`tr.Environment(ui=True)`)."""
-        ...
 
     def explain(self) -> str:
         """The plan of the job as text."""
-        ...
 
     def graph(self) -> JobGraph:
         """The graph of the job: `job.graph().svg()` is a picture of it, and a notebook shows it as one."""
-        ...
 
     def save_page(self, path: str | PathLike[str]) -> None:
         """Writes the page of the job, as it is at this moment, into a file: HTML that needs no server and nothing else.
         Raises `OSError` where the file cannot be written."""
-        ...
 
 
 class Display(NamedTuple):
@@ -248,7 +226,6 @@ class Launcher(Protocol):
     ) -> JobHandle:
         """Starts a job and returns at once. Raises `GraphError`, `ConfigError`, `CheckpointError` or `JobAlreadyFinished` if
         it cannot start."""
-        ...
 
     def check_restore(
         self,
@@ -259,93 +236,72 @@ class Launcher(Protocol):
         allow_dropped_state: bool | tuple[str, ...],
     ) -> RestoreCheck:
         """A dry run of a start of this plan from a checkpoint. Starts nothing."""
-        ...
 
     def open_checkpoint(self, path: str, storage_options: Mapping[str, Any] | None) -> Any:
         """A checkpoint, opened to be read. Raises `CheckpointError`."""
-        ...
 
     def write_savepoint(
         self, writer: Any, path: str, name: str | None, storage_options: Mapping[str, Any] | None
     ) -> str:
         """Writes what a `SavepointWriter` has gathered into a new folder. Returns the path of the manifest."""
-        ...
 
     def session(self, slots: int) -> Any:
         """The active Spark session, or a new local one with slots for two such jobs and one to spare."""
-        ...
 
     def note_session(self, spark: Any) -> None:
         """Makes `spark.readStream.format("tailrace")` known to a session."""
-        ...
 
     def arrow_schema(self, schema: Any) -> Any:
         """DDL text, a `StructType` or a `pyarrow.Schema` as a `pyarrow.Schema`."""
-        ...
 
     def collection(self, items: Any) -> Any:
         """A source of these items."""
-        ...
 
     def collect_sink(self) -> Any:
         """A sink that keeps the records; its `result()` returns them."""
-        ...
 
     def dataframe_source(self, df: Any, form: str) -> Any:
         """A source that reads a Spark DataFrame."""
-        ...
 
     def data_source(self, spark: Any, given: Any, options: Any, schema: Any, form: str, reading: Any) -> Any:
         """A source that runs a Python Data Source, a class or a name. `reading` has the settings of a stream reader.
         Raises `GraphError` or `ConfigError`."""
-        ...
 
     def streaming_source(self, df: Any, form: str, trigger: Any, watermark: bool) -> Any:
         """A source that reads a streaming DataFrame. It has the column of its event time and the delay of its watermark, if
         there is one."""
-        ...
 
     def table_reader(self, df: Any, verb: str) -> Any:
         """A function that reads the files of a Spark DataFrame anew, in a worker. Raises `GraphError` for a DataFrame that
         is more than files."""
-        ...
 
     def dataframe_sink(self, schema: Any) -> Any:
         """A sink whose result is a Spark DataFrame."""
-        ...
 
     def streaming_sink(self, schema: Any, retain: str) -> Any:
         """A sink whose output Spark reads while the job runs."""
-        ...
 
     def foreach_sink(self, fn: Any, schema: Any) -> Any:
         """A sink that calls a function with a Spark DataFrame behind each complete checkpoint."""
-        ...
 
     def dump_job(self, spec: Any, *, stays: bool = False) -> bytes:
         """A job's plan with the user's functions, pickled. `stays`: for this process only. Raises `GraphError` with the
         operator that cannot be pickled."""
-        ...
 
     def load_job(self, data: bytes) -> Any:
         """The plan of a job from the bytes of `dump_job`."""
-        ...
 
     def default_checkpoint(self) -> CheckpointConfig | None:
         """The checkpoint settings of an environment if the user gives none."""
-        ...
 
     def default_standby(self) -> StandbyConfig | None:
         """The standby settings of an environment if the user gives none."""
-        ...
 
     def work_dir(self, given: Any) -> str | None:
         """The `work_dir` of an environment, from the user's one or None. Raises `ConfigError`."""
-        ...
 
     def default_parallelism(self) -> int | Elastic:
         """The parallelism of an environment if the user gives none."""
-        ...
 
     def default_autoscale(self, parallelism: Any) -> Autoscale | None:
         """The autoscale of an environment with this parallelism if the user gives none."""

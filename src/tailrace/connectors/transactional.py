@@ -60,17 +60,14 @@ class ServerTransaction(Protocol):
 
     def last(self) -> int | None:
         """The mark of the scope: the counter of its newest committed transaction. None if there is no mark."""
-        ...
 
     def commit(self, counter: int, pieces: Sequence[bytes]) -> None:
         """Writes the pieces and the mark `counter` in one atomic unit of the server. Another process may do so for this
         scope at the same time: the server must write nothing, with an error or without one, where the mark is not below
         `counter`. An error may leave it open if the unit was committed; `last` is called before the next try."""
-        ...
 
     def close(self) -> None:
         """Closes the connection. Must not raise."""
-        ...
 
 
 class TransactionalSink(Sink):

@@ -52,7 +52,6 @@ class Page(Protocol):
 
     def link(self, job: str = "") -> str:
         """The address with the token of the page, of the page of one job."""
-        ...
 
 
 class Job(JobHandle):

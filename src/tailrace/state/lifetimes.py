@@ -24,21 +24,17 @@ class CallClocks(Protocol):
     @property
     def run_id(self) -> str:
         """The run."""
-        ...
 
     @property
     def incarnation(self) -> int:
         """The number of the attempt within the run."""
-        ...
 
     def call_time(self, event: bool) -> int:
         """The time of the call that is under way, on one of the clocks: int64 microseconds, `NO_TIME` if it has none. The
         step counts as one that has read the clock."""
-        ...
 
     def passed_time(self, event: bool) -> int:
         """The clock reading of the step, or the watermark."""
-        ...
 
 
 Floor = tuple[int, int, int, int]

@@ -103,52 +103,40 @@ class Base(Protocol):
     @property
     def count(self) -> int:
         """Number of entries."""
-        ...
 
     def get(self, key: Any, default: Any, /) -> Any:
         """The value of a key."""
-        ...
 
     def put(self, key: Any, value: Any, group: int, data: bytes | None = None) -> bytes | None:
         """Writes an entry. Returns its value as bytes if the base holds bytes. `data` is the encoded value, if known."""
-        ...
 
     def remove(self, key: Any, group: int) -> None:
         """Removes a key."""
-        ...
 
     def commit(self) -> None:
         """Ends a portion of writing, and makes it visible."""
-        ...
 
     def cut(self) -> None:
         """Makes a cut: until the next cut or `uncut`, `entry_at_cut` and `group` return the base as it is now."""
-        ...
 
     def uncut(self) -> None:
         """Drops the last cut."""
-        ...
 
     def entry_at_cut(self, key: Any, group: int) -> Entry | None:
         """One entry, as at the cut; None if there is none."""
-        ...
 
     def group(self, group: int, portion: int) -> Iterator[Portion]:
         """The entries of a key group, as at the cut, `portion` entries at a time."""
-        ...
 
     def scan(self, group: int, portion: int) -> Iterator[Portion]:
         """The entries of a key group, `portion` entries at a time. Entries that are written meanwhile may be missing or as
         they were before."""
-        ...
 
     def keys(self) -> Iterator[Any]:
         """All keys. The caller must write nothing meanwhile."""
-        ...
 
     def items(self) -> Iterator[tuple[Any, Any]]:
         """All entries. The caller must write nothing meanwhile."""
-        ...
 
 
 class MemoryBase:

@@ -49,15 +49,12 @@ class Writer(Protocol):
 
     def append(self, data: bytes | memoryview) -> None:
         """Adds bytes to the end of the file."""
-        ...
 
     def close(self) -> None:
         """Completes the file. It is durable when this returns."""
-        ...
 
     def discard(self) -> None:
         """Removes the file, complete or not. Harmless after `close`, a failure, or another `discard`."""
-        ...
 
 
 class Folder(ABC):

@@ -27,11 +27,9 @@ class WatchedJob(Protocol):
 
     def who(self) -> dict[str, Any]:
         """Name, id, status, process, `since`, `restarts`. Raises `NotAnswered`."""
-        ...
 
     def request(self, request: dict[str, Any], seconds: float) -> dict[str, Any]:
         """The answer to a request. Raises `NotAnswered` where there is none within these seconds."""
-        ...
 
 
 class LocalJob:

@@ -42,7 +42,6 @@ class Answered(Protocol):
 
     def rescale(self, runner: Runner, sizes: Sizes) -> WishFuture:
         """Requests another size of the job."""
-        ...
 
 
 class Answers:

@@ -56,11 +56,9 @@ class FeedingQueries(Protocol):
 
     def progress(self) -> dict[str, Any]:
         """The newest progress of each, by name."""
-        ...
 
     def stop(self) -> None:
         """Ends them."""
-        ...
 
 
 class OutputCalls(Protocol):
@@ -68,19 +66,15 @@ class OutputCalls(Protocol):
 
     def announce(self) -> None:
         """Begins the calls for what was published since. Returns at once."""
-        ...
 
     def finish(self) -> str | None:
         """Waits for all calls, at the end of a job that has finished. Returns the reason why one of them has failed."""
-        ...
 
     def stop(self) -> None:
         """Ends the calls behind those that are under way. Returns at once."""
-        ...
 
     def progress(self) -> dict[str, Any]:
         """The newest call of each sink, by name."""
-        ...
 
 
 Observer = Callable[[str, str, JobView], object]
@@ -115,23 +109,18 @@ class Listeners(Protocol):
 
     def add(self, listener: Any) -> None:
         """Adds a listener. Raises `ConfigError` for an object that is none."""
-        ...
 
     def remove(self, listener: Any) -> None:
         """Removes a listener."""
-        ...
 
     def start(self, at: int) -> None:
         """Reports that the job starts, at this time (int64 microseconds)."""
-        ...
 
     def progress(self, report: dict[str, Any]) -> None:
         """Reports progress."""
-        ...
 
     def end(self, failure: str | None) -> None:
         """Reports the end of the job, with the text of its failure."""
-        ...
 
 
 class ProgramMonitor(JobMonitor):

@@ -78,15 +78,12 @@ class Runner(Protocol):
     @property
     def view(self) -> JobView:
         """The newest view of the job."""
-        ...
 
     def cancel(self) -> None:
         """Ends the job at once. After its end this does nothing."""
-        ...
 
     def wish(self, wish: Wish) -> WishFuture:
         """Passes a user's wish to the coordinator. Returns the future of its result."""
-        ...
 
 
 def put(machine: Coordinator, wish: Wish, future: WishFuture, now: int) -> None:

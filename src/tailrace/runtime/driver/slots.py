@@ -15,7 +15,6 @@ class SlotEnded(Protocol):
     def __call__(self, slot: int, error: str | None, cancelled: bool, unfit: bool = False) -> None:
         """`error`: why it ended, if it failed. `cancelled`: a user cancelled it. `unfit`: it ran where something is
         missing that any worker needs."""
-        ...
 
 
 Leaving = Callable[[Collection[tuple[int, int]]], None]
@@ -32,29 +31,22 @@ class SlotProvider(Protocol):
 
     def listen_at(self) -> Binding:
         """The binding at which workers reach the coordinator. Raises `ConfigError` for settings that give no place."""
-        ...
 
     def launch(self, config: WorkerConfig, ended: SlotEnded) -> None:
         """Starts a worker; `ended` is called exactly once when it is gone."""
-        ...
 
     def watch(self, leaving: Leaving, room: Room | None = None) -> None:
         """Begins to report workers whose machines are about to go, again and again while they are there, and to `room`, how
         many task slots there are, until `close`."""
-        ...
 
     def kill(self, slot: int, launch: int, pid: int | None) -> None:
         """Ends one start of a slot's worker that did not leave by itself. `pid` is its process, if it is known."""
-        ...
 
     def executor(self, slot: int, launch: int) -> str | None:
         """The id of the executor that runs one start of a slot; None if it is unknown."""
-        ...
 
     def lives(self) -> bool:
         """True while workers can be started at all."""
-        ...
 
     def close(self, timeout: float) -> None:
         """Waits, at most `timeout` seconds, for the provider's own threads."""
-        ...

@@ -61,12 +61,10 @@ class CoordinatorChannel(Protocol):
 
     def exchange(self, letter: Letter) -> Letter:
         """Brings a letter and waits, a second at most, for one with news. Raises `CoordinatorGone`."""
-        ...
 
     def close(self) -> None:
         """Ends the coordinator's process, which is not needed any more. Nothing of it is left when this returns, or soon
         after."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -28,12 +28,10 @@ class Frames(Protocol):
 
     def convert(self, batch: pa.RecordBatch) -> Any:
         """Batch as the function gets it. Raises `TypeError` for a column that the format cannot hold."""
-        ...
 
     def batches(self, made: Any) -> list[pa.RecordBatch] | None:
         """Batches of what the function returned; None if that is not of this format. Raises `ValueError`, `TypeError` or
         an error of Arrow for data that no stream can carry."""
-        ...
 
 
 def frames_of(format: BatchFormat) -> Frames:
