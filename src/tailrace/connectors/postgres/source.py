@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from tailrace.api.connectors import Enumerator, Reader, Source
 from tailrace.connectors.postgres.fetching import Fetching, with_patience
+from tailrace.connectors.postgres.lineage import LogPlace, check_descent, place_now
 from tailrace.connectors.postgres.query import (
     Query,
     as_texts,
@@ -59,6 +60,8 @@ class Behind(NamedTuple):
     """A split: all rows whose values of the followed column are above `low`, as they come."""
 
     low: Any
+    place: LogPlace | None = None
+    """The place in the server's log at which `low` was settled."""
 
 
 class At(NamedTuple):
@@ -68,6 +71,8 @@ class At(NamedTuple):
     rows: int
     high: Any = None
     """Upper end of the range that is read, of a followed split."""
+    place: LogPlace | None = None
+    """The place in the server's log at which `high` was settled, of a followed split."""
 
 
 class Postgres(Source):
@@ -268,7 +273,11 @@ class _Ranges(Enumerator):
             Range(low, high, snapshot, upto) for low, high in zip([None, *bounds[:-1]], bounds, strict=False)
         ]
         self._snapshot = connection
-        yield ranges if source.follow is None else [*([] if upto is None else ranges), Behind(upto)]
+        yield (
+            ranges
+            if source.follow is None
+            else [*([] if upto is None else ranges), Behind(upto, place_now(connection))]
+        )
 
     def close(self) -> None:
         self._stop.set()
@@ -355,12 +364,14 @@ class _FollowingReader(_RowReader):
 
     def __init__(self, source: Postgres, split: Behind, position: At | None) -> None:
         assert source.follow is not None
-        super().__init__(source, source.follow, position or At(split.low, 0))
+        super().__init__(source, source.follow, position or At(split.low, 0, place=split.place))
         self._high = None if position is None else position.high
+        self._place = split.place if position is None else position.place
+        """The place at which the server had what was read."""
 
     def take(self, chunk: Any, start: int, stop: int) -> Any:
-        high, rows = chunk.high, chunk.rows
-        self._at = self._behind(rows, start, stop, self._at)._replace(high=high)
+        rows = chunk.rows
+        self._at = self._behind(rows, start, stop, self._at)._replace(high=chunk.high, place=chunk.place)
         return self.query.records(rows[start:stop], self.source.form)
 
     def chunks(self, wait: Callable[[float], object]) -> Generator[Any, None, None]:
@@ -369,23 +380,36 @@ class _FollowingReader(_RowReader):
 
     def _follow(self) -> Generator[Any, None, None]:
         with self.source.connect() as connection:
+            if self._place is not None:
+                self._check_descent(connection, self._place)
             while True:
                 if self._high is None:
                     assert self._fetched is not None
-                    self._high = self.source.settle(connection, self._fetched.value, self._wait)
+                    high = self.source.settle(connection, self._fetched.value, self._wait)
+                    if high is not None:
+                        self._place, self._high = place_now(connection), high
                 if self._high is not None:
                     connection.execute(BEGIN_READING)
+                    self._place = place_now(connection)  # the first statement takes the snapshot
                     for rows in self.rows_of(connection, None, self._high):
-                        yield _Chunk(rows, self._high)
+                        yield _Chunk(rows, self._high, self._place)
                     connection.execute("COMMIT")
                     self._fetched, self._high = At(self._high, 0), None
                 elif self._wait(self.source.every):
                     return
 
+    def _check_descent(self, connection: Any, place: LogPlace) -> None:
+        """Raises `ConfigError` if the server has lost what was read: it gives the numbers of lost rows to other rows."""
+        try:
+            check_descent(place, place_now(connection), self.source.server)
+        except ConfigError as error:
+            raise self.source.server.refusal(self.source.what, error) from None
+
 
 class _Chunk(NamedTuple):
     rows: Sequence[Any]
     high: Any
+    place: LogPlace
 
     def __len__(self) -> int:
         return len(self.rows)
