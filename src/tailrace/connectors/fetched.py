@@ -34,7 +34,7 @@ class FetchedEntry(NamedTuple):
     position: Any
     """The position of a reader that has read the entry."""
     content: Any
-    """The argument of the function that makes a record of the entry; None: it is no record."""
+    """What records are made of; None: it is no record."""
 
 
 class Fetched(NamedTuple):
@@ -64,9 +64,10 @@ class FetchedSplit:
     """The entries of one split, which a thread fetches ahead of the reader."""
 
     def __init__(
-        self, fetcher: Fetcher, position: Any, until: Any, parse: Callable[[Any], Any], wake: Callable[[], None]
+        self, fetcher: Fetcher, position: Any, until: Any, parse: Callable[[list[Any]], Any], wake: Callable[[], None]
     ) -> None:
-        """`until` is the last place to read; None: there is no end."""
+        """`until` is the last place to read; None: there is no end. `parse` makes records of contents: a list, or a batch in
+        columns."""
         self.position = position
         self.pending: int | None = None
         """Number of entries that were not fetched, as of the newest fetch; None: not known."""
@@ -77,14 +78,15 @@ class FetchedSplit:
         self._closed = threading.Event()
         threading.Thread(target=self._run, name="tailrace-fetch", daemon=True).start()
 
-    def read(self, limit: int) -> list[Any] | None:
+    def read(self, limit: int) -> Any:
         """At most `limit` records; None behind the last one."""
         passed, until = self._passed, self._until  # before the entries: it is set behind them
         taken: list[FetchedEntry] = []
         while self._entries and len(taken) < limit and (until is None or self._entries[0].order <= until):
             taken.append(self._entries.popleft())
         if taken:
-            records = [self._parse(one.content) for one in taken if one.content is not None]
+            contents = [one.content for one in taken if one.content is not None]
+            records = self._parse(contents) if contents else []
             self.position = taken[-1].position
             return records
         if until is not None and (self._entries or (passed is not None and passed.order >= until)):
@@ -136,6 +138,22 @@ class FetchedSplit:
         self._wake()
 
 
+def decode_named(contents: list[Any], make: Callable[[list[Any]], Any], name_of: Callable[[Any], str]) -> Any:
+    """The records that `make` makes of contents. Raises `ValueError` that names the first content of which it cannot."""
+    try:
+        return make(contents)
+    except Exception:
+        for one in contents:
+            try:
+                make([one])
+            except Exception as error:
+                raise ValueError(
+                    f"{name_of(one)} cannot be decoded ({type(error).__name__}: {error}); from_source(..., "
+                    f"on_error=tr.Aside(...)) sets such records aside, in rows"
+                ) from error
+        raise
+
+
 class FetchReader(SplitReader):
     """A reader of all splits of a subtask. `open_split(split, position, wake)` makes each."""
 
@@ -159,7 +177,7 @@ class FetchReader(SplitReader):
         for number, split in list(self._splits.items()):
             if number not in self._paused and limit > 0:
                 records = split.read(limit)
-                limit -= len(records or ())
+                limit -= 0 if records is None else len(records)
                 yield number, records
 
     def position(self, split: int) -> Any:

@@ -8,13 +8,16 @@ import pickle
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
+import pyarrow as pa
 import pytest
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2, wrappers_pb2
 
 import tailrace as tr
 from tailrace.connectors.kafka import registry as registry_module
+from tailrace.connectors.kafka.messages import MessageColumns
 from tailrace.errors import ConfigError, ServiceUnreachable
 from tests.connectors.kafka.brokers import Topic
 from tests.connectors.kafka.registries import SchemaRegistryServer
@@ -161,8 +164,12 @@ def test_messages_of_protobuf_come_back(server: SchemaRegistryServer) -> None:
         decode(first)
     button = tr.KafkaProtobuf(shop.Click.Button, server.url)
     assert button(button.encoder("clicks-value")(shop.Click.Button(name="x"))).name == "x"
-    with pytest.raises(TypeError, match="writes messages Click, not a dict"):
-        encode({"user": "ada"})
+    same = {"user": "ada", "at": 7, "button": {"name": "go"}}
+    assert encode(same) == value and encode({**same, "button": None}) == encode(shop.Click(user="ada", at=7))
+    with pytest.raises(TypeError, match="writes messages Click, or dicts of their fields, not a int"):
+        encode(7)
+    with pytest.raises(ValueError, match='no "age" field'):
+        encode({"age": 1})
 
 
 def test_a_file_that_a_message_imports_is_registered_by_its_own_name(server: SchemaRegistryServer) -> None:
@@ -185,6 +192,84 @@ def test_a_file_that_a_message_imports_is_registered_by_its_own_name(server: Sch
     assert server.schemas[1]["references"] == [reference]
 
 
+def message_of(name: str, *fields: Any, **more: Any) -> Any:
+    """The class of a message with these fields, by their names and types."""
+    made = descriptor_pb2.DescriptorProto(
+        name=name, field=[descriptor_pb2.FieldDescriptorProto(**one) for one in fields]
+    )
+    made.MergeFrom(descriptor_pb2.DescriptorProto(**more))
+    file = descriptor_pb2.FileDescriptorProto(
+        name=f"tests/{name}.proto", package="shop", syntax="proto3", message_type=[made]
+    )
+    file.dependency.extend([timestamp_pb2.DESCRIPTOR.name, wrappers_pb2.DESCRIPTOR.name])
+    found = descriptor_pool.Default().AddSerializedFile(file.SerializeToString())
+    return message_factory.GetMessageClass(found.message_types_by_name[name])
+
+
+def test_messages_come_in_columns_of_the_fields_that_the_schema_names() -> None:
+    state = descriptor_pb2.EnumDescriptorProto(name="State")
+    state.value.add(name="NEW", number=0)
+    state.value.add(name="PAID", number=1)
+    entry = descriptor_pb2.DescriptorProto(name="TagsEntry", options={"map_entry": True})
+    entry.field.add(name="key", number=1, label=1, type=9)
+    entry.field.add(name="value", number=2, label=1, type=3)
+    line = descriptor_pb2.DescriptorProto(name="Line")
+    line.field.add(name="item", number=1, label=1, type=9)
+    line.field.add(name="note", number=2, label=1, type=9)
+    order = message_of(
+        "Order",
+        {"name": "id", "number": 1, "label": 1, "type": 4},
+        {"name": "state", "number": 2, "label": 1, "type": 14, "type_name": ".shop.Order.State"},
+        {"name": "lines", "number": 3, "label": 3, "type": 11, "type_name": ".shop.Order.Line"},
+        {"name": "tags", "number": 4, "label": 3, "type": 11, "type_name": ".shop.Order.TagsEntry"},
+        {"name": "at", "number": 5, "label": 1, "type": 11, "type_name": ".google.protobuf.Timestamp"},
+        {"name": "size", "number": 6, "label": 1, "type": 11, "type_name": ".google.protobuf.Int64Value"},
+        {"name": "seal", "number": 7, "label": 1, "type": 12},
+        {"name": "rate", "number": 8, "label": 1, "type": 1, "proto3_optional": True, "oneof_index": 0},
+        enum_type=[state],
+        nested_type=[entry, line],
+        oneof_decl=[descriptor_pb2.OneofDescriptorProto(name="_rate")],
+    )
+    schema = pa.schema(
+        [
+            ("id", pa.int64()),
+            ("state", pa.string()),
+            ("lines", pa.list_(pa.struct([("item", pa.string())]))),
+            ("tags", pa.map_(pa.string(), pa.int64())),
+            ("at", pa.timestamp("us", "UTC")),
+            ("size", pa.int64()),
+            ("seal", pa.binary()),
+            ("rate", pa.float64()),
+        ]
+    )
+    full = order(id=5, state="PAID", lines=[{"item": "cup", "note": "x"}, {}], tags={"a": 2**62}, seal=b"\0", rate=0.0)
+    full.at.FromJsonString("1969-12-31T23:59:59.999999999Z")
+    full.size.value = -1
+    make = MessageColumns(order.DESCRIPTOR, schema)
+    when = datetime(1969, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)
+    assert make([full, order(), None]).to_pylist() == [
+        {"id": 5, "state": "PAID", "lines": [{"item": "cup"}, {"item": ""}], "tags": [("a", 2**62)], "at": when, "size": -1,
+         "seal": b"\0", "rate": 0.0},
+        {"id": 0, "state": "NEW", "lines": [], "tags": [], "at": None, "size": None, "seal": b"", "rate": None},
+        dict.fromkeys(schema.names),
+    ]  # fmt: skip
+    assert MessageColumns(order.DESCRIPTOR, pa.schema([("state", pa.int32())]))([full]).to_pylist() == [{"state": 1}]
+    with pytest.raises(ValueError, match="'id'"):
+        make([order(id=2**63)])
+    with pytest.raises(ValueError, match="has no name for the number 9"):
+        make([order(state=9)])
+    for name, kind, error in (
+        ("ids", pa.int64(), r"'ids' is no field of shop\.Order; it has id, state"),
+        ("lines", pa.list_(pa.struct([("items", pa.string())])), r"'lines\.items' is no field of shop\.Order\.Line"),
+        ("lines", pa.string(), r"'lines' is string, and shop\.Order\.lines is a list"),
+        ("at", pa.timestamp("ns", "UTC"), "a timestamp of microseconds"),
+        ("tags", pa.list_(pa.string()), "a map"),
+        ("state", pa.float64(), "a text or a number"),
+    ):
+        with pytest.raises(ConfigError, match=error):
+            tr.sources.Kafka("h:1", "t", format=tr.KafkaProtobuf(order, "http://h"), schema=pa.schema([(name, kind)]))
+
+
 @pytest.mark.parametrize(
     ("make", "error"),
     [
@@ -195,7 +280,19 @@ def test_a_file_that_a_message_imports_is_registered_by_its_own_name(server: Sch
         (lambda: tr.sinks.Kafka("h:1", "t", value=tr.KafkaAvro("http://h")), "give the schema"),
         (
             lambda: tr.sinks.Kafka("h:1", str, topics=["t"], value=tr.KafkaAvro("http://h", CLICK)),
-            "needs the subject",
+            "needs the subject of its values",
+        ),
+        (lambda: tr.sinks.Kafka("h:1", "t", key="a", key_format="json"), "key_format is a tr.KafkaAvro or"),
+        (lambda: tr.sinks.Kafka("h:1", "t", key_format=tr.KafkaAvro("http://h", CLICK)), "for what key= gives"),
+        (
+            lambda: tr.sources.Kafka("h:1", "t", schema=pa.schema([("id", pa.int64())]), key_format="text"),
+            "in columns keys are bytes",
+        ),
+        (
+            lambda: tr.sources.Kafka(
+                "h:1", "t", format=tr.KafkaAvro("http://h", CLICK), schema=pa.schema([("usr", pa.string())])
+            ),
+            "'usr' is no field of the schema of KafkaAvro; it has user, page",
         ),
     ],
 )
@@ -233,7 +330,8 @@ def test_a_job_writes_and_reads_a_topic_through_the_registry(kafka: Server, serv
     assert sorted(one["user"] for one in good.result()) == sorted(one["user"] for one in clicks)
     assert {one["count"] for one in good.result()} == {1}
     assert len(bad.result()) == 1 and "schema 99" in bad.result()[0]
-    columns = tr.sources.Kafka(kafka.url, topic.name, until={0: 1, 1: 1}, format=form, schema="user string, count long")
+    counts = pa.schema([("user", pa.string()), ("count", pa.int64())])
+    columns = tr.sources.Kafka(kafka.url, topic.name, until={0: 1, 1: 1}, format=form, schema=counts)
     env = tr.Environment(parallelism=1)
     rows = env.from_source(columns).sink_to(tr.sinks.Collect())
     tr.testing.run(env)
@@ -244,6 +342,35 @@ def test_a_job_writes_and_reads_a_topic_through_the_registry(kafka: Server, serv
         tr.JobFailed, match=rf"offset \d+ of partition 0 of '{topic.name}' cannot be decoded .*schema 99"
     ):
         tr.testing.run(env)
+
+
+@pytest.mark.servers
+def test_keys_and_columns_go_through_the_registry(kafka: Server, server: SchemaRegistryServer) -> None:
+    topic = Topic(kafka, 2)
+    key = tr.KafkaAvro(server.url, {"type": "record", "name": "Key", "fields": [{"name": "id", "type": "long"}]})
+    value = tr.KafkaProtobuf(shop.Click, server.url)
+    sink = tr.sinks.Kafka(kafka.url, topic.name, key=lambda click: {"id": click.at % 3}, key_format=key, value=value)
+    sink.check()
+    assert list(server.subjects) == [f"{topic.name}-key", f"{topic.name}-value"]
+    env = tr.Environment(parallelism=2)
+    clicks = env.from_collection([{"user": f"u{n}", "at": n, "button": {"name": "b"}} for n in range(9)])
+    button = pa.field("button", pa.struct([("name", pa.string())]))
+    clicks.to_columns(pa.schema([("user", pa.string()), ("at", pa.int64()), button])).sink_to(sink)
+    tr.testing.run(env)
+    read = tr.sources.Kafka(kafka.url, topic.name, until="latest", format=value, key_format=key, record=True)
+    env = tr.Environment(parallelism=2)
+    found = (
+        env.from_source(read).map(lambda one: (one.key["id"], one.partition, one.value.at)).sink_to(tr.sinks.Collect())
+    )
+    tr.testing.run(env)
+    assert sorted((id, at) for id, _, at in found.result()) == sorted((n % 3, n) for n in range(9))
+    assert len({(id, partition) for id, partition, _ in found.result()}) == 3, "a key goes to one partition"
+    schema = pa.schema([button, ("user", pa.string())])
+    env = tr.Environment(parallelism=1)
+    source = tr.sources.Kafka(kafka.url, topic.name, until="latest", format=value, schema=schema)
+    rows = env.from_source(source).sink_to(tr.sinks.Collect())
+    tr.testing.run(env)
+    assert sorted((row.user, row.button["name"]) for row in rows.result()) == [(f"u{n}", "b") for n in range(9)]
 
 
 @pytest.mark.servers

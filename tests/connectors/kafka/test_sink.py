@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import confluent_kafka
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -238,6 +239,17 @@ def _set_back(server: Server, topic: Topic, sink: tr.Sink, prepared: list[Any]) 
     sink.close()  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize("nan", [float("nan"), [{"a": float("-inf")}], (None, np.float32("nan"))])
+def test_json_has_no_nan_which_would_become_null(nan: Any) -> None:
+    sink = tr.sinks.Kafka("h:1", "t")
+    for batch in ([{"a": None}, {"a": nan}], [(1, nan)]):
+        with pytest.raises(ValueError, match="JSON has no"):
+            sink.pack(batch)
+    with pytest.raises(ValueError, match="JSON has no nan"):
+        sink.pack(pa.record_batch({"a": [1.0, float("nan")]}))
+    assert sink.pack([{"a": None, "b": "null"}]).values == [b'{"a":null,"b":"null"}']
+
+
 @pytest.mark.parametrize(
     ("arguments", "wrong"),
     [
@@ -256,6 +268,7 @@ def test_wrong_arguments_are_refused(arguments: tuple[Any, ...], wrong: str) -> 
     [
         ({"key": 3}, "key is a function of the record"),
         ({"value": "avro"}, "takes a value of 'json', 'text', 'bytes', or a function"),
+        ({"staging": "broker"}, r"records wait in the checkpoint.*guarantee=\"at-least-once\""),
         ({"guarantee": "once"}, "guarantee must be one of 'exactly-once', 'at-least-once'"),
         ({"headers": {}}, "headers is a function of the record"),
         ({"options": {"transactional.id": "x"}}, "options may not set 'transactional.id'"),

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 import pytest
 
 import tailrace as tr
@@ -340,6 +341,23 @@ def test_a_stream_that_was_made_anew_is_an_error(nats: Server, stream: str) -> N
 def test_a_wrong_argument_is_refused(make: Callable[[], Any], what: str) -> None:
     with pytest.raises(ConfigError, match=what):
         make()
+
+
+def test_json_objects_come_in_columns(nats: Server, streams: Streams, stream: str) -> None:
+    schema = pa.schema([("n", pa.int64()), ("text", pa.string())])
+    env = tr.Environment(parallelism=1)
+    columns = env.from_collection([{"n": 1, "text": "a"}, {"n": None, "text": "é"}]).to_columns(schema)
+    columns.sink_to(tr.sinks.Nats(nats.url, f"{stream}.x"))
+    tr.testing.run(env)
+    assert streams.records(stream) == [b'{"n":1,"text":"a"}', '{"n":null,"text":"é"}'.encode()]
+    streams.publish(f"{stream}.x", '{"text": "b", "more": [1]}')
+    found = read_all(tr.sources.Nats(nats.url, stream, schema=schema, until="latest"))
+    assert [tuple(row) for row in found] == [(1, "a"), (None, "é"), (None, "b")]
+    streams.publish(f"{stream}.x", '{"n": "1"}')
+    with pytest.raises(tr.JobFailed, match=rf"message \d+ of stream '{stream}' cannot be decoded"):
+        read_all(tr.sources.Nats(nats.url, stream, schema=schema, until="latest"))
+    with pytest.raises(ConfigError, match="columns are those of JSON objects"):
+        tr.sources.Nats(nats.url, stream, schema=schema, format="text")
 
 
 def test_a_server_that_does_not_answer_is_named_before_the_job_runs() -> None:

@@ -8,9 +8,11 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 import pytest
 
 import tailrace as tr
@@ -26,6 +28,7 @@ from tests.servers.process import missing
 from tests.servers.process import run as run_server
 
 pytestmark = pytest.mark.servers
+LISTS = pa.schema([("a", pa.list_(pa.int8()))])
 NOWHERE = "redis://user:secret@127.0.0.1:1/0"
 
 
@@ -471,6 +474,27 @@ def test_streams_work_in_a_cluster_and_hashes_are_refused(key: str) -> None:
         node.close()
 
 
+def test_entries_come_in_columns_that_are_read_from_their_texts(valkey: Server, client: Any, key: str) -> None:
+    kinds = {"n": pa.int64(), "at": pa.timestamp("us", "UTC"), "f": pa.float64(), "yes": pa.bool_(), "raw": pa.binary()}
+    schema = pa.schema(kinds)
+    when = datetime(2024, 1, 2, 3, 4, 5, 6, tzinfo=UTC)
+    env = tr.Environment(parallelism=1)
+    rows = [{"n": 2**62, "f": 0.1, "raw": b"\0\xff"}, {"n": -1, "f": 1e300, "raw": b""}]
+    columns = env.from_collection(rows).to_columns(pa.schema([schema.field(name) for name in ("n", "f", "raw")]))
+    columns.sink_to(tr.sinks.RedisStream(valkey.url, key))
+    tr.testing.run(env)
+    client.xadd(key, {"at": "2024-01-02 03:04:05.000006Z", "yes": "true", "more": "x"})
+    found = read_all(tr.sources.RedisStream(valkey.url, key, schema=schema, until="latest"))
+    assert [row.asDict() for row in found] == [
+        dict.fromkeys(schema.names) | rows[0],
+        dict.fromkeys(schema.names) | rows[1],
+        dict.fromkeys(schema.names) | {"at": when, "yes": True},
+    ]
+    id = client.xadd(key, {"n": "12.5"}).decode()
+    with pytest.raises(tr.JobFailed, match=rf"entry {id} of stream '{key}' cannot be decoded .*column 'n'.*12\.5"):
+        read_all(tr.sources.RedisStream(valkey.url, key, schema=schema, until="latest"))
+
+
 # What is refused.
 
 
@@ -483,6 +507,8 @@ def test_streams_work_in_a_cluster_and_hashes_are_refused(key: str) -> None:
         (lambda: tr.sources.RedisStream("redis://h", "s", until="never"), "until is an id"),
         (lambda: tr.sources.RedisStream("redis://h", "s", until=5), "until is None"),
         (lambda: tr.sources.RedisStream("redis://h", "s", format="csv"), '"bytes" or a function'),
+        (lambda: tr.sources.RedisStream("redis://h", "s", schema=pa.schema([]), format="bytes"), "leave out format="),
+        (lambda: tr.sources.RedisStream("redis://h", "s", schema=LISTS), "a field of Redis is a text"),
         (lambda: tr.sources.RedisStream("redis://h", "s", on_lost="skip"), '"fail" or "ignore"'),
         (lambda: tr.sinks.RedisStream("redis://h", "s", max_length=0), "max_length is a number"),
         (lambda: tr.sinks.RedisStream("redis://h", "s", fields="n"), "fields is a function"),

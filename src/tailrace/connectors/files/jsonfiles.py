@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 import pyarrow as pa
-import pyarrow.json as arrow_json
 
 from tailrace.api.connectors import Enumerator
+from tailrace.connectors.files.jsonvalues import JsonColumns
 from tailrace.connectors.files.records import Decoder, Head, RawLines
 from tailrace.connectors.files.sources import RecordFiles
 from tailrace.connectors.followed import FollowedFile
@@ -54,7 +53,7 @@ class Json(RecordFiles):
         if self.grows:
             refuse_compressed([self.path])
         if self.own is not None:
-            _check_types(self.own)
+            JsonColumns(self.own, "Json")
             self._columns(self.own)
         elif form == "columns":
             raise ConfigError('Json: form="columns" needs a schema: Json(path, schema, form="columns")')
@@ -69,18 +68,6 @@ class Json(RecordFiles):
 
     def decoder(self, form: Form) -> Decoder:
         return ValueDecoder(form, self.partitions) if self.own is None else JsonDecoder(form, self.partitions, self.own)
-
-
-def _check_types(schema: pa.Schema) -> None:
-    for field in schema:
-        if any(map(pa.types.is_map, _types_in(field.type))):
-            raise ConfigError(
-                f"Json: column {field.name!r} is {field.type}: maps are not read; declare a struct, or leave the schema out"
-            )
-
-
-def _types_in(kind: pa.DataType) -> list[pa.DataType]:
-    return [kind, *(one for i in range(kind.num_fields) for one in _types_in(kind.field(i).type))]
 
 
 class ValueDecoder(Decoder):
@@ -108,31 +95,11 @@ def _with(value: Any, more: dict[str, Any]) -> dict[str, Any]:
 
 
 class JsonDecoder(Decoder):
-    """A decoder of lines into declared columns by pyarrow, which reads dates and times by a cast of their texts."""
+    """A decoder of lines into declared columns."""
 
     def __init__(self, form: Form, partitions: Any, own: pa.Schema) -> None:
         super().__init__(form, partitions)
-        self.own = own
-        read_as = pa.schema([field.with_type(_read_as(field.type)) for field in own])
-        self._parsing = arrow_json.ParseOptions(explicit_schema=read_as, unexpected_field_behavior="ignore")
+        self._columns = JsonColumns(own, "Json")
 
     def batch(self, raws: Sequence[bytes], head: Head) -> pa.RecordBatch:
-        data = b"\n".join(raws)
-        data.decode()  # pyarrow does not look whether texts are UTF-8
-        reading = arrow_json.ReadOptions(use_threads=False, block_size=len(data) + 1)
-        table = arrow_json.read_json(io.BytesIO(data), reading, self._parsing)
-        if table.num_rows != len(raws):
-            raise ValueError(f"{len(raws)} lines hold {table.num_rows} values; a line holds one")
-        arrays = [table.column(field.name).combine_chunks().cast(field.type) for field in self.own]
-        return pa.RecordBatch.from_arrays(arrays, schema=self.own)
-
-
-def _read_as(kind: pa.DataType) -> pa.DataType:
-    """The type as which pyarrow reads a column: texts for dates and times."""
-    if pa.types.is_temporal(kind):
-        return pa.string()
-    if pa.types.is_struct(kind):
-        return pa.struct([child.with_type(_read_as(child.type)) for child in kind])
-    if isinstance(kind, pa.ListType):
-        return pa.list_(kind.value_field.with_type(_read_as(kind.value_type)))
-    return kind
+        return self._columns(raws)

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import json
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
-from tailrace.connectors.kafka.registry import HEADER, RegistryFormat, SchemaRegistry, id_of, registry_library
+import pyarrow as pa
+
+from tailrace.connectors.kafka.registry import (
+    HEADER,
+    RegistryFormat,
+    SchemaRegistry,
+    fields_of,
+    id_of,
+    registry_library,
+)
 from tailrace.errors import ConfigError
 
 
 class KafkaAvro(RegistryFormat):
-    """The format of Avro records whose schemas are in a registry, for `format` and `key_format` of `tr.sources.Kafka` and
-    `value` of `tr.sinks.Kafka`.
+    """The format of Avro records whose schemas are in a registry, for `format` and `key_format` of `tr.sources.Kafka`, and
+    `value` and `key_format` of `tr.sinks.Kafka`.
 
     - `registry`: the URL of a registry with Confluent's interface, or a dict of settings of Confluent's client, with "url".
     - `schema`: an Avro schema, as JSON text or as what that stands for. Needed to write. To read, records come in this
       schema, by Avro's rules for schemas that have changed; without it in the one that they were written with.
-    - `subject`: the subject to register `schema` for; by default "TOPIC-value".
+    - `subject`: the subject to register `schema` for; by default "TOPIC-value", or "TOPIC-key".
 
     Records are dicts, by Avro's own types; to write, also rows, named tuples and dataclasses. They need exactly the fields
     of the schema, but for those with a default. Raises `ConfigError` for wrong arguments."""
@@ -64,6 +72,15 @@ class KafkaAvro(RegistryFormat):
             self._parse(self.registry.version(one.subject, one.version).schema, named)
         return avro_library().parse_schema(json.loads(schema.schema_str), named_schemas=named)
 
+    def columns(self, schema: pa.Schema) -> None:
+        fields = self.schema.get("fields") if isinstance(self.schema, dict) else None
+        names = [field["name"] for field in fields or ()]
+        unknown = [name for name in schema.names if fields is not None and name not in names]
+        if unknown:
+            raise ConfigError(
+                f"column {unknown[0]!r} is no field of the schema of KafkaAvro; it has {', '.join(names)}"
+            )
+
     def check(self, subject: str | None) -> None:
         avro_library()
         self.registry.check()
@@ -96,7 +113,7 @@ class _Encoder:
             self._header = HEADER.pack(0, self._form._register(self._subject))
         out = io.BytesIO()
         out.write(self._header)
-        avro_library().schemaless_writer(out, self._form.schema, _fields(record), strict_allow_default=True)
+        avro_library().schemaless_writer(out, self._form.schema, fields_of(record), strict_allow_default=True)
         return out.getvalue()
 
 
@@ -116,13 +133,3 @@ def _parse_schema(text: str) -> Any:
         return library.parse_schema(json.loads(text))
     except (ValueError, library.schema.SchemaParseException, library.schema.UnknownType) as error:
         raise ConfigError(f"KafkaAvro: schema is no Avro schema: {type(error).__name__}: {error}") from None
-
-
-def _fields(record: Any) -> Any:
-    """A record with names of fields as a dict."""
-    names = getattr(record, "_fields", None)
-    if names is not None and not isinstance(record, dict):
-        return dict(zip(names, record, strict=True))
-    if dataclasses.is_dataclass(record):
-        return {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
-    return record

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
-import pyarrow.json
 
+from tailrace.connectors.files.jsonvalues import JsonColumns, encode_json, encode_objects
 from tailrace.connectors.kafka.registry import RegistryFormat
 from tailrace.errors import ConfigError
 
@@ -45,15 +45,15 @@ def decode_all(decode: Decode, values: Iterable[bytes | None]) -> list[Any]:
     return [None if value is None else decode(value) for value in values]
 
 
-def encoder(form: Any, who: str, subject: str | None = None) -> Callable[[Any], bytes | None]:
+def encoder(form: Any, who: str, subject: str | None = None, part: str = "values") -> Callable[[Any], bytes | None]:
     """The function that encodes a record as a value. `subject` is that of a schema registry. Raises `ConfigError` for an
     unknown form."""
     if isinstance(form, RegistryFormat):
         if subject is None:
-            raise ConfigError(f"{who}: a topic that is a function needs the subject of its values: subject=...")
+            raise ConfigError(f"{who}: a topic that is a function needs the subject of its {part}: subject=...")
         return form.encoder(subject)
     what = "value"
-    known: dict[str, Callable[[Any], bytes | None]] = {"json": encode_json, "text": _encode_text, "bytes": _same_bytes}
+    known: dict[str, Callable[[Any], bytes | None]] = {"json": _encode_json, "text": _encode_text, "bytes": _same_bytes}
     if callable(form):
         return partial(_encode_by, form, what)
     if form not in known:
@@ -67,33 +67,18 @@ def _encode_by(form: Callable[[Any], Any], what: str, record: Any) -> bytes | No
     return as_bytes(form(record), what)
 
 
-def encode_json(record: Any) -> bytes | None:
-    """A record as JSON. Records with names of fields, such as rows and named tuples, become objects; None is a tombstone."""
-    if record is None:
-        return None
-    fields = getattr(record, "_fields", None)
-    if fields is not None:
-        record = dict(zip(fields, record, strict=True))
-    return _json.encode(record)
+def _encode_json(record: Any) -> bytes | None:
+    """A record as JSON; None is a tombstone."""
+    return None if record is None else encode_json(record)
 
 
 def encode_all(encode: Callable[[Any], bytes | None], records: Sequence[Any]) -> list[bytes | None]:
     """Records encoded as values."""
-    if encode is encode_json and set(map(type, records)) == {dict}:
-        return list(map(_json.encode, records))  # a call less for each record
+    if encode is _encode_json and set(map(type, records)) == {dict}:
+        return list(encode_objects(records))  # a call less for each record
     return list(map(encode, records))
 
 
-def _plain(value: Any) -> Any:
-    """A value that JSON does not know, such as one of NumPy."""
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    raise TypeError(
-        f"a {type(value).__name__} is no JSON; give Kafka a function as value, such as value=lambda record: ..."
-    )
-
-
-_json = msgspec.json.Encoder(enc_hook=_plain)
 _parse = msgspec.json.Decoder().decode
 
 
@@ -118,38 +103,25 @@ def as_bytes(value: Any, what: str) -> bytes | None:
     raise TypeError(f"the {what} of a record for Kafka is bytes, text or None, not a {type(value).__name__}: {value!r}")
 
 
-def columns_of(form: Any, values: Sequence[bytes | None], schema: pa.Schema) -> pa.RecordBatch:
-    """A batch of values. `schema` has their columns, or for "text" and "bytes" the one column `value`. Raises `ValueError`
-    for a value that does not fit."""
+def columns_by(form: Any, schema: pa.Schema, who: str) -> Callable[[Sequence[bytes | None]], pa.RecordBatch]:
+    """The function that makes a batch of values. `schema` has their columns, or for "text" and "bytes" the one column
+    `value`. It raises `ValueError` for a value that does not fit. Raises `ConfigError` for columns that values cannot
+    have."""
     if form in ("text", "bytes"):
-        return pa.record_batch([pa.array(values, schema.field(0).type)], schema=schema)
+        return lambda values: pa.record_batch([pa.array(values, schema.field(0).type)], schema=schema)
     if form == "json":
-        return _read_json([b"{}" if value is None else value for value in values], schema)
-    rows = decode_all(decoder(form, "Kafka"), values)
-    for row in rows:
-        if row is not None and not isinstance(row, dict):
-            raise TypeError(f"a record for columns is a dict of their names, not a {type(row).__name__}: {row!r:.100}")
-    return pa.RecordBatch.from_pylist([{} if row is None else row for row in rows], schema=schema)
+        of_json = JsonColumns(schema, who)
+        return lambda values: of_json([b"{}" if value is None else value for value in values])
+    decode = decoder(form, who)
+    make = form.columns(schema) if isinstance(form, RegistryFormat) else None
+    of_records = make or partial(_of_dicts, schema)
+    return lambda values: of_records(decode_all(decode, values))
 
 
-def _read_json(values: list[bytes], schema: pa.Schema) -> pa.RecordBatch:
-    """A batch of JSON objects, by Arrow's own reader."""
-    lines = b"\n".join(values)
-    if lines.count(b"\n") != len(values) - 1:  # within JSON a line break is a space: in texts it is written as \n
-        lines = b"\n".join([value.replace(b"\n", b" ") for value in values])
-    error: Any = "it is no JSON object"
-    try:
-        table = pa.json.read_json(
-            pa.BufferReader(lines),
-            pa.json.ReadOptions(use_threads=False, block_size=len(lines) + 1),
-            pa.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
-        )
-        # Several objects in one value would make up for an empty one.
-        if table.num_rows == len(values) and all(map(bytes.strip, values)):
-            return pa.RecordBatch.from_arrays([one.combine_chunks() for one in table.columns], schema=schema)
-    except pa.ArrowException as raised:
-        error = raised
-    if len(values) > 1:
-        for value in values:
-            _read_json([value], schema)
-    raise ValueError(f"a value of Kafka does not fit the columns: {error}: {values[0]!r:.200}") from None
+def _of_dicts(schema: pa.Schema, records: Sequence[Any]) -> pa.RecordBatch:
+    for record in records:
+        if record is not None and not isinstance(record, dict):
+            raise TypeError(
+                f"a record for columns is a dict of their names, not a {type(record).__name__}: {record!r:.100}"
+            )
+    return pa.RecordBatch.from_pylist([{} if record is None else record for record in records], schema=schema)

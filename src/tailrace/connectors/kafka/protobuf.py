@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tailrace.connectors.kafka.registry import HEADER, RegistryFormat, SchemaRegistry, id_of, registry_library
+import pyarrow as pa
+
+from tailrace.connectors.kafka.messages import MessageColumns
+from tailrace.connectors.kafka.registry import (
+    HEADER,
+    RegistryFormat,
+    SchemaRegistry,
+    fields_of,
+    id_of,
+    registry_library,
+)
 from tailrace.errors import ConfigError
 
 WELL_KNOWN = "google/protobuf/"
@@ -14,13 +24,14 @@ WELL_KNOWN = "google/protobuf/"
 
 
 class KafkaProtobuf(RegistryFormat):
-    """The format of Protobuf messages whose schemas are in a registry, for `format` and `key_format` of `tr.sources.Kafka`
-    and `value` of `tr.sinks.Kafka`. Records are messages, of Protobuf's own classes.
+    """The format of Protobuf messages whose schemas are in a registry, for `format` and `key_format` of `tr.sources.Kafka`,
+    and `value` and `key_format` of `tr.sinks.Kafka`. Records are messages, of Protobuf's own classes; to write, also dicts,
+    rows, named tuples and dataclasses of fields, in which None leaves a field out.
 
     - `message`: the class of the messages, as `protoc` makes it.
     - `registry`: the URL of a registry with Confluent's interface, or a dict of settings of Confluent's client, with "url".
-    - `subject`: the subject to register the message's file for; by default "TOPIC-value". Files that it imports are
-      registered by their own names.
+    - `subject`: the subject to register the message's file for; by default "TOPIC-value", or "TOPIC-key". Files that it
+      imports are registered by their own names.
 
     A value of a message with another full name is refused. Raises `ConfigError` for wrong arguments."""
 
@@ -68,6 +79,9 @@ class KafkaProtobuf(RegistryFormat):
         if name != expected:
             raise ValueError(f"it is a message {name}, not {expected}")
 
+    def columns(self, schema: pa.Schema) -> Callable[[Sequence[Any]], pa.RecordBatch]:
+        return MessageColumns(self.message.DESCRIPTOR, schema)
+
     def check(self, subject: str | None) -> None:
         self.registry.check()
         if subject is not None:
@@ -100,9 +114,13 @@ class _Encoder:
         if record is None:
             return None
         if not isinstance(record, self._form.message):
-            raise TypeError(
-                f"KafkaProtobuf writes messages {self._form.message.__name__}, not a {type(record).__name__}"
-            )
+            fields = fields_of(record)
+            if not isinstance(fields, Mapping):
+                raise TypeError(
+                    f"KafkaProtobuf writes messages {self._form.message.__name__}, or dicts of their fields, not a "
+                    f"{type(record).__name__}"
+                )
+            record = self._form.message(**fields)
         if self._header is None:
             self._header = HEADER.pack(0, self._form._register(self._subject)) + _place(self._form.message.DESCRIPTOR)
         return self._header + bytes(record.SerializeToString())

@@ -13,7 +13,7 @@ import pyarrow as pa
 from tailrace.api.connectors import AssignedSplit, SourceLag, SplitReader
 from tailrace.connectors.kafka.client import PATIENCE, Options, calls, in_words, library, new_client
 from tailrace.connectors.kafka.enumerator import PartitionSplit
-from tailrace.connectors.kafka.formats import Decode, columns_of, decode_all
+from tailrace.connectors.kafka.formats import Decode, decode_all
 from tailrace.connectors.kafka.identity import IdentityCheck
 from tailrace.connectors.kafka.records import KafkaRecord
 from tailrace.errors import ConfigError, TailraceError
@@ -30,11 +30,10 @@ logger = logging.getLogger("tailrace")
 class Form(NamedTuple):
     """The form of the records that a reader makes."""
 
-    format: Any
     decode: Decode
     decode_key: Decode
-    schema: pa.Schema | None
-    """The schema of values in columns; None in rows."""
+    columns: Callable[[Sequence[bytes | None]], pa.RecordBatch] | None
+    """The function that makes a batch of values; None in rows."""
     whole: bool
     """True if a record is all that Kafka has of it, and not the value alone."""
 
@@ -67,8 +66,8 @@ class Form(NamedTuple):
     def _records(self, messages: list[Any]) -> Any:
         kind = type(messages[0])
         values = list(map(kind.value, messages))
-        if self.schema is not None:
-            batch = columns_of(self.format, values, self.schema)
+        if self.columns is not None:
+            batch = self.columns(values)
             return _with_more(batch, messages) if self.whole else batch
         if not self.whole:
             return values if self.decode is bytes else decode_all(self.decode, values)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+import pyarrow as pa
+
+from tailrace.elements.columns.named import names_of
 from tailrace.errors import ConfigError, ServiceUnreachable, error_text
 from tailrace.passwords import hide_passwords
 
@@ -136,6 +139,11 @@ class RegistryFormat:
         """The record of a value that is not None."""
         raise NotImplementedError
 
+    def columns(self, schema: pa.Schema) -> Callable[[Sequence[Any]], pa.RecordBatch] | None:
+        """A function that makes a batch in this schema of records, None among them; None if they are dicts. Raises
+        `ConfigError` for a schema whose columns the records cannot have."""
+        return None
+
     def check(self, subject: str | None) -> None:
         """Checks the format against the registry, before a job starts; with a `subject`, that it takes what is written."""
         raise NotImplementedError
@@ -143,3 +151,15 @@ class RegistryFormat:
     def encoder(self, subject: str) -> Callable[[Any], bytes | None]:
         """A function that encodes records as values for a subject."""
         raise NotImplementedError
+
+
+def fields_of(record: Any) -> Any:
+    """A record with names of fields as a dict; another record as it is."""
+    names = None if isinstance(record, Mapping) else names_of(record)
+    if names is None:
+        return record
+    return (
+        dict(zip(names, record, strict=True))
+        if isinstance(record, tuple)
+        else {one: getattr(record, one) for one in names}
+    )

@@ -34,12 +34,14 @@ class Kafka(TransactionalSink):
     - `servers`: "host:port,host:port", or a list of them. `topic`: the name of a topic, or a function of the record with
       `topics`, the names of all that it returns.
     - `key`: a function of the record, or the name of its field or column; bytes, text, a whole number or None. Records of a
-      key go to one partition, in order; `options={"partitioner": ...}` says to which (Java's by default).
+      key go to one partition, in order; `options={"partitioner": ...}` says to which (Java's by default). With
+      `key_format`, a `tr.KafkaAvro` or `tr.KafkaProtobuf`, keys are what that encodes.
     - `value`: "json", "text", "bytes", a `tr.KafkaAvro` or `tr.KafkaProtobuf`, or a function of the record that returns
       bytes, text or None. None is a tombstone.
     - `headers`, `partition`, `timestamp`: functions of the record. Headers are a dict or pairs of a name and bytes or text.
     - `guarantee`: "exactly-once" writes the records of a checkpoint in one transaction when it is complete: readers have to
       read with `isolation.level=read_committed`. "at-least-once" writes them as they come.
+    - `staging`: where records wait for their checkpoint: "checkpoint". Open transactions ("broker") are refused.
     - `lost_output`: what happens if the server has lost committed records: "fail" or "ignore".
     - `options`: settings of the client (librdkafka), such as those of TLS and SASL.
 
@@ -57,11 +59,13 @@ class Kafka(TransactionalSink):
         *,
         topics: Sequence[str] | None = None,
         key: Callable[[Any], Any] | str | None = None,
+        key_format: RegistryFormat | None = None,
         value: Any = "json",
         headers: Callable[[Any], Headers] | None = None,
         partition: Callable[[Any], int] | None = None,
         timestamp: Callable[[Any], float | datetime | None] | None = None,
         guarantee: Literal["exactly-once", "at-least-once"] = "exactly-once",
+        staging: Literal["checkpoint"] = "checkpoint",
         lost_output: Literal["fail", "ignore"] = "fail",
         options: Mapping[str, Any] = {},
     ) -> None:
@@ -79,9 +83,24 @@ class Kafka(TransactionalSink):
                 raise ConfigError(f"{who}: {name} is a function of the record, not {function!r}")
         if key is not None and not callable(key) and not isinstance(key, str):
             raise ConfigError(f"{who}: key is a function of the record, or the name of a field, not {key!r}")
+        if key_format is not None and (key is None or not isinstance(key_format, RegistryFormat)):
+            raise ConfigError(
+                f"{who}: key_format is a tr.KafkaAvro or tr.KafkaProtobuf for what key= gives; other keys are bytes, text "
+                f"or whole numbers, not {key_format!r}"
+            )
+        if staging != "checkpoint":
+            raise ConfigError(
+                f"{who}: records wait in the checkpoint, not in open transactions of the broker (staging={staging!r}): it "
+                f"aborts those that are open for too long, and a job that comes back later would lose them. Leave it out; "
+                f'where checkpoints are too large take guarantee="at-least-once", or checkpoints more often'
+            )
         self._guarantee, self.lost_output = guarantee, lost_output
-        self._subject = _subject(value, topic)
-        self._key, self._value, self._format = key, encoder(value, who, self._subject), value
+        self._subjects = {
+            "key": (key_format, _subject(key_format, topic, "key")),
+            "value": (value, _subject(value, topic, "value")),
+        }
+        self._key, self._value, self._format = key, encoder(value, who, self._subjects["value"][1]), value
+        self._encode_key = _as_key if key_format is None else encoder(key_format, who, self._subjects["key"][1], "keys")
         self._headers, self._partition, self._timestamp = headers, partition, timestamp
         self._largest = int(self._options.get("message.max.bytes", LARGEST)) - OVERHEAD
 
@@ -95,8 +114,9 @@ class Kafka(TransactionalSink):
 
     def check(self) -> None:
         check_topics(self._servers, self._options, list(self._topics))
-        if isinstance(self._format, RegistryFormat):
-            check_format(self._format, self._subject)
+        for form, subject in self._subjects.values():
+            if isinstance(form, RegistryFormat):
+                check_format(form, subject)
 
     def writer(self, ctx: SinkContext) -> SinkWriter:
         if self._guarantee == "exactly-once":
@@ -117,7 +137,7 @@ class Kafka(TransactionalSink):
         else:
             records = batch
             values = encode_all(self._value, batch)
-            keys = None if self._key is None else _as_keys(_found_keys(self._key, batch))
+            keys = None if self._key is None else self._keys(_found_keys(self._key, batch))
         found = Packed(
             self._topic if isinstance(self._topic, str) else [self._topic_of(record) for record in records],
             keys,
@@ -149,8 +169,13 @@ class Kafka(TransactionalSink):
         if self._key is None:
             return None, values
         if isinstance(self._key, str):
-            return _as_keys(batch.column(self._key).to_pylist()), values
-        return _as_keys(list(map(self._key, rows_of(batch)))), values
+            return self._keys(batch.column(self._key).to_pylist()), values
+        return self._keys(list(map(self._key, rows_of(batch)))), values
+
+    def _keys(self, found: list[Any]) -> list[bytes | None]:
+        if self._encode_key is _as_key and set(map(type, found)) == {str}:
+            return list(map(str.encode, found))
+        return list(map(self._encode_key, found))
 
     def _topic_of(self, record: Any) -> str:
         found = self._topic(record)  # type: ignore[operator]
@@ -175,10 +200,10 @@ class Kafka(TransactionalSink):
                 )
 
 
-def _subject(value: Any, topic: Any) -> str | None:
-    """The subject of the values in a schema registry."""
-    named = value.subject if isinstance(value, RegistryFormat) else None
-    return named or (f"{topic}-value" if isinstance(topic, str) else None)
+def _subject(form: Any, topic: Any, part: str) -> str | None:
+    """The subject of the keys or values in a schema registry."""
+    named = form.subject if isinstance(form, RegistryFormat) else None
+    return named or (f"{topic}-{part}" if isinstance(topic, str) else None)
 
 
 def _topics(topic: Any, topics: Any, who: str) -> tuple[str, ...]:
@@ -205,12 +230,6 @@ def _found_keys(key: Any, records: Sequence[Any]) -> list[Any]:
 
 def _field_of(key: str, record: Any) -> Any:
     return record[key] if hasattr(record, "keys") or hasattr(record, "__fields__") else getattr(record, key)
-
-
-def _as_keys(found: list[Any]) -> list[bytes | None]:
-    if set(map(type, found)) == {str}:
-        return list(map(str.encode, found))
-    return list(map(_as_key, found))
 
 
 def _as_key(value: Any) -> bytes | None:

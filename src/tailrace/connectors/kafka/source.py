@@ -14,9 +14,10 @@ import pyarrow as pa
 from tailrace.api.connectors import Enumerator, Reader, Source, SourceContext, SplitReader
 from tailrace.connectors.kafka.client import check_options, check_servers, check_topics
 from tailrace.connectors.kafka.enumerator import PartitionEnumerator, Place, Topics
-from tailrace.connectors.kafka.formats import decoder
+from tailrace.connectors.kafka.formats import columns_by, decoder
 from tailrace.connectors.kafka.reader import MORE, Form, KafkaReader
 from tailrace.connectors.kafka.registry import RegistryFormat, check_format
+from tailrace.connectors.schemas import declared_schema
 from tailrace.elements.timestamps import floor_micros
 from tailrace.errors import ConfigError
 
@@ -94,7 +95,10 @@ class Kafka(Source):
         self._decode, self._decode_key = decoder(format, who), decoder(key_format, f"{who}: key_format")
         self._decodes = True
         self._values = _schema(schema, form, format, who)
+        if self._values is not None and key_format != "bytes":
+            raise ConfigError(f"{who}: in columns keys are bytes; key_format is for rows: leave out schema= and form=")
         if self._values is not None:
+            columns_by(format, self._values, who)
             self.form = "columns"
             self.schema = self._values if not record else _with_more(self._values, who)
             self.columns = tuple(self.schema.names)
@@ -127,7 +131,8 @@ class Kafka(Source):
     def split_reader(self, ctx: SourceContext) -> SplitReader:
         group = self._topics.group or f"tailrace.{ctx.job}.{ctx.uid}"
         decode, decode_key = (self._decode, self._decode_key) if self._decodes else (bytes, bytes)
-        form = Form(self._format, decode, decode_key, self._values, self._whole)
+        columns = None if self._values is None else columns_by(self._format, self._values, "tr.sources.Kafka")
+        form = Form(decode, decode_key, columns, self._whole)
         committed = self._isolation == "read_committed"
         return KafkaReader(self._topics.servers, self._topics.options, group, form, committed, self._if_lost)
 
@@ -199,9 +204,6 @@ def _group(group: Any, start: Any, who: str) -> str | None:
 
 def _schema(schema: Any, form: Any, format: Any, who: str) -> pa.Schema | None:
     """The schema of the values in columns; None for rows."""
-    from tailrace.api.checks.arguments import check_declared
-    from tailrace.api.launch import launcher
-
     if schema is None and form != "columns":
         return None
     if format in ("text", "bytes"):
@@ -212,7 +214,7 @@ def _schema(schema: Any, form: Any, format: Any, who: str) -> pa.Schema | None:
         return pa.schema([("value", pa.string() if format == "text" else pa.binary())])
     if schema is None or form == "rows":
         raise ConfigError(f"{who}: columns need a schema of the values, and rows none: schema='id long, name string'")
-    return check_declared(schema if isinstance(schema, pa.Schema) else launcher().arrow_schema(schema), who)
+    return declared_schema(schema, who)
 
 
 def _with_more(values: pa.Schema, who: str) -> pa.Schema:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 import xxhash
 
+from tailrace.connectors.files.jsonvalues import encode_json
 from tailrace.connectors.nats import server
 from tailrace.connectors.transactional import Scope, TransactionalSink
 from tailrace.errors import ConfigError
@@ -33,7 +34,7 @@ MARKS = "tailrace.marks"
 HEADERS = 512
 """Bytes of a message for headers, about."""
 VALUES: dict[str, Callable[[Any], bytes]] = {
-    "json": lambda record: json.dumps(record, allow_nan=False).encode(),
+    "json": encode_json,
     "text": lambda record: str(record).encode(),
     "bytes": bytes,
 }
@@ -67,7 +68,8 @@ class Nats(TransactionalSink):
     - `servers`: `nats://user:password@host:4222`, or a list of URLs of one cluster; `tls://` with TLS.
     - `subject`: the subject, or a function of the record.
     - `stream`: the name of the stream; by default the one that has `subject`.
-    - `value`: "json", "text", "bytes", or a function of the record that returns bytes.
+    - `value`: "json", "text", "bytes", or a function of the record that returns bytes. Rows and named tuples are JSON
+      objects.
     - `marks`: the first part of the subjects for marks, "tailrace.marks.STREAM" by default. The stream must have
       `MARKS.>` among its subjects, and allow atomic batches.
     - `options`: more options of the client's `connect`.

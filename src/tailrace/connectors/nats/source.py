@@ -8,9 +8,19 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tailrace.api.connectors import Source, SourceContext, SplitReader
-from tailrace.connectors.fetched import Fetched, FetchedEntry, FetchedSplit, Fetcher, FetchReader, LostEntries
+from tailrace.connectors.fetched import (
+    Fetched,
+    FetchedEntry,
+    FetchedSplit,
+    Fetcher,
+    FetchReader,
+    LostEntries,
+    decode_named,
+)
+from tailrace.connectors.files.jsonvalues import JsonColumns
 from tailrace.connectors.nats import server
 from tailrace.connectors.nats.sink import MARKS, is_covered
+from tailrace.connectors.schemas import declared_schema
 from tailrace.errors import ConfigError
 from tailrace.passwords import hide_passwords
 
@@ -56,6 +66,7 @@ class Nats(Source):
       the last.
     - `format`: "json", "text", "bytes", or a function of a message, which has `subject`, `data`, `headers`, `sequence` and
       `timestamp`.
+    - `schema`: DDL text, a `StructType` or a `pyarrow.Schema` of JSON objects, for record batches instead of rows.
     - `on_lost`: "fail" or "ignore", if messages were removed by the limits of the stream that were not read.
     - `options`: more options of the client's `connect`.
 
@@ -72,6 +83,7 @@ class Nats(Source):
         start: str | int = "earliest",
         until: str | int | None = None,
         format: str | Callable[[NatsMessage], Any] = "json",
+        schema: Any = None,
         on_lost: str = "fail",
         options: Mapping[str, Any] | None = None,
     ) -> None:
@@ -90,6 +102,12 @@ class Nats(Source):
         self.subject, self.start, self.until = subject, start, until
         self.format, self.on_lost, self.options = format, on_lost, dict(options or {})
         self.bounded = until is not None
+        if schema is not None:
+            if format != "json":
+                raise ConfigError("Nats: columns are those of JSON objects: leave out format=, or schema=")
+            self.form, self.schema = "columns", declared_schema(schema, "Nats")
+            self.columns = tuple(self.schema.names)
+            JsonColumns(self.schema, "Nats")
 
     def __repr__(self) -> str:
         return f"Nats({hide_passwords(', '.join(self.servers))!r}, {', '.join(self.streams)!r})"
@@ -122,13 +140,23 @@ class Nats(Source):
     def _open(self, split: Any, position: int | None, wake: Callable[[], None]) -> FetchedSplit:
         split = NatsSplit(*split)
         start = split.start if position is None else position
-        return FetchedSplit(NatsFetcher(self, split, position), start, split.until, self.parse, wake)
+        columns = None if self.schema is None else JsonColumns(self.schema, "Nats")
+
+        def make(messages: list[NatsMessage]) -> Any:
+            return list(map(self.parse, messages)) if columns is None else columns([one.data for one in messages])
+
+        def parse(messages: list[NatsMessage]) -> Any:
+            return decode_named(messages, make, lambda one: f"message {one.sequence} of stream {split.stream!r}")
+
+        return FetchedSplit(NatsFetcher(self, split, position), start, split.until, parse, wake)
 
     def parse(self, message: NatsMessage) -> Any:
         """The record of a message."""
         return (self.format if callable(self.format) else FORMATS[self.format])(message)
 
-    def raw_source(self) -> tuple[Source, Callable[[Any], Any]]:
+    def raw_source(self) -> tuple[Source, Callable[[Any], Any]] | None:
+        if self.form == "columns":
+            return None
         raw = copy.copy(self)
         raw.format = _raw
         return raw, self.parse

@@ -6,9 +6,20 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import pyarrow as pa
+
 from tailrace.api.connectors import Source, SourceContext, SplitReader
-from tailrace.connectors.fetched import Fetched, FetchedEntry, FetchedSplit, Fetcher, FetchReader, LostEntries
+from tailrace.connectors.fetched import (
+    Fetched,
+    FetchedEntry,
+    FetchedSplit,
+    Fetcher,
+    FetchReader,
+    LostEntries,
+    decode_named,
+)
 from tailrace.connectors.redis import server
+from tailrace.connectors.schemas import declared_schema
 from tailrace.errors import ConfigError
 from tailrace.passwords import hide_passwords
 
@@ -37,6 +48,8 @@ class RedisStream(Source):
     - `until`: None for a source without end, "latest" (the newest entry when the job starts), or an id, which is the last.
     - `format`: "text" for dicts of texts, "bytes" for dicts of bytes, or a function of the id, a text, and the fields, a
       dict of bytes.
+    - `schema`: DDL text, a `StructType` or a `pyarrow.Schema` of fields that are read from their texts, for record batches
+      instead of rows. A field that an entry does not have is null.
     - `on_lost`: "fail" or "ignore", if entries were removed that were not read, or the stream went back.
 
     Raises `ConfigError` for a wrong argument, and before the job starts for a server that does not answer."""
@@ -51,6 +64,7 @@ class RedisStream(Source):
         start: str | float = "earliest",
         until: str | None = None,
         format: str | Callable[[str, Mapping[bytes, bytes]], Any] = "text",
+        schema: Any = None,
         on_lost: str = "fail",
     ) -> None:
         self.url = server.check_url(url, "RedisStream")
@@ -68,6 +82,12 @@ class RedisStream(Source):
         self.start = _start_of(start)
         self.until, self.format, self.on_lost = until, format, on_lost
         self.bounded = until is not None
+        if schema is not None:
+            if format != "text":
+                raise ConfigError("RedisStream: columns are read from texts: leave out format=, or schema=")
+            self.form, self.schema = "columns", declared_schema(schema, "RedisStream")
+            self.columns = tuple(self.schema.names)
+            _check_types(self.schema)
 
     def __repr__(self) -> str:
         return f"RedisStream({hide_passwords(self.url)!r}, {', '.join(self.streams)!r})"
@@ -95,16 +115,45 @@ class RedisStream(Source):
         split = StreamSplit(*split)
         start = (split.start, None) if position is None else position
         until = None if split.until is None else parse_id(split.until)
-        return FetchedSplit(StreamFetcher(self, split, position), start, until, self.parse, wake)
+        make = self._batch if self.form == "columns" else lambda entries: list(map(self.parse, entries))
+
+        def parse(entries: list[Any]) -> Any:
+            return decode_named(entries, make, lambda entry: f"entry {entry[0]} of stream {split.stream!r}")
+
+        return FetchedSplit(StreamFetcher(self, split, position), start, until, parse, wake)
+
+    def _batch(self, entries: list[tuple[str, Mapping[bytes, bytes]]]) -> pa.RecordBatch:
+        """A batch of entries, each column read from the texts of its field."""
+        assert self.schema is not None
+        arrays = []
+        for field in self.schema:
+            name = field.name.encode()
+            found = pa.array([fields.get(name) for _, fields in entries], pa.binary())
+            try:
+                arrays.append(found if field.type == pa.binary() else found.cast(pa.string()).cast(field.type))
+            except pa.ArrowException as error:
+                raise ValueError(f"column {field.name!r}: {error}") from None
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def parse(self, entry: tuple[str, Mapping[bytes, bytes]]) -> Any:
         """The record of an entry, its id and its fields."""
         return (self.format if callable(self.format) else FORMATS[self.format])(*entry)
 
-    def raw_source(self) -> tuple[Source, Callable[[Any], Any]]:
+    def raw_source(self) -> tuple[Source, Callable[[Any], Any]] | None:
+        if self.form == "columns":
+            return None
         raw = copy.copy(self)
         raw.format = _raw
         return raw, self.parse
+
+
+def _check_types(schema: pa.Schema) -> None:
+    """Raises `ConfigError` for columns that are not read from a text."""
+    for field in schema:
+        if pa.types.is_nested(field.type):
+            raise ConfigError(
+                f"RedisStream: column {field.name!r} is {field.type}, and a field of Redis is a text: declare it a string"
+            )
 
 
 class StreamFetcher(Fetcher):

@@ -1,0 +1,108 @@
+"""JSON in files of lines and in servers: texts of records, and batches in columns of objects, by Arrow's own reader."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.json as arrow_json
+
+from tailrace.elements.columns.named import declared_names, names_of
+from tailrace.errors import ConfigError
+
+
+def encode_json(record: Any) -> bytes:
+    """A record as JSON. Records with names of fields, such as rows and named tuples, become objects. Raises `ValueError` for
+    NaN and infinity, which JSON does not have."""
+    if isinstance(record, tuple) and (names := names_of(record)) is not None:
+        record = dict(zip(names, record, strict=True))
+    return _finite(_encode(record), record)
+
+
+def encode_objects(records: Sequence[dict[str, Any]]) -> list[bytes]:
+    """Dicts as JSON, as `encode_json` does."""
+    return list(map(_finite, map(_encode, records), records))
+
+
+def _finite(text: bytes, record: Any) -> bytes:
+    """The text. Raises `ValueError` if it has null for a number that JSON does not have."""
+    if b"null" in text:
+        _check_numbers(record)
+    return text
+
+
+def _check_numbers(value: Any) -> None:
+    kind: Any = type(value)
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError(f"JSON has no {value!r}: write None or a text in its place")
+    elif isinstance(value, Mapping):
+        for one in value.values():
+            _check_numbers(one)
+    elif isinstance(value, list | tuple | set | frozenset):
+        for one in value:
+            _check_numbers(one)
+    elif hasattr(value, "tolist"):
+        _check_numbers(value.tolist())
+    elif (names := declared_names(kind)) is not None:
+        for name in names:
+            _check_numbers(getattr(value, name))
+
+
+def _plain(value: Any) -> Any:
+    """A value that JSON does not know, such as one of NumPy."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"a {type(value).__name__} is no JSON; give a function as value, such as value=lambda record: ...")
+
+
+_encode = msgspec.json.Encoder(enc_hook=_plain).encode
+
+
+class JsonColumns:
+    """The function that makes a batch of JSON objects. A missing field is null, and fields that are no columns are left out;
+    dates and times are read by a cast of their texts. Raises `ConfigError` for a type that is not read."""
+
+    def __init__(self, schema: pa.Schema, who: str) -> None:
+        for field in schema:
+            if any(map(pa.types.is_map, _types_in(field.type))):
+                raise ConfigError(
+                    f"{who}: column {field.name!r} is {field.type}: maps are not read; declare a struct, or leave the "
+                    f"schema out"
+                )
+        self.schema = schema
+        self._read_as = pa.schema([field.with_type(_read_as(field.type)) for field in schema])
+
+    def __call__(self, values: Sequence[bytes]) -> pa.RecordBatch:
+        """The values as a batch. Raises `ValueError`, or an error of Arrow, if one of them does not fit."""
+        data = b"\n".join(values)
+        if data.count(b"\n") != len(values) - 1:  # within JSON a line break is a space: in texts it is written as \n
+            data = b"\n".join([value.replace(b"\n", b" ") for value in values])
+        data.decode()  # pyarrow does not look whether texts are UTF-8
+        reading = arrow_json.ReadOptions(use_threads=False, block_size=len(data) + 1)
+        parsing = arrow_json.ParseOptions(explicit_schema=self._read_as, unexpected_field_behavior="ignore")
+        table = arrow_json.read_json(io.BytesIO(data), reading, parsing)
+        # Several objects in one value would make up for an empty one.
+        if table.num_rows != len(values) or not all(map(bytes.strip, values)):
+            raise ValueError(f"{len(values)} values hold {table.num_rows} objects; each holds one")
+        arrays = [table.column(field.name).combine_chunks().cast(field.type) for field in self.schema]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+
+def _types_in(kind: pa.DataType) -> list[pa.DataType]:
+    return [kind, *(one for i in range(kind.num_fields) for one in _types_in(kind.field(i).type))]
+
+
+def _read_as(kind: pa.DataType) -> pa.DataType:
+    """The type as which pyarrow reads a column: texts for dates and times."""
+    if pa.types.is_temporal(kind):
+        return pa.string()
+    if pa.types.is_struct(kind):
+        return pa.struct([child.with_type(_read_as(child.type)) for child in kind])
+    if isinstance(kind, pa.ListType):
+        return pa.list_(kind.value_field.with_type(_read_as(kind.value_type)))
+    return kind
