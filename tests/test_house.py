@@ -464,6 +464,8 @@ SHARED = {
     "Kafka",
     "Failed",
     "Nats",
+    "Csv",
+    "Json",
     "Parquet",
     "Postgres",
     "RedisHash",

@@ -123,7 +123,7 @@ class ParquetRows:
     def _refuse_old(self, batch: pa.RecordBatch, rows: int) -> None:
         """Raises `ValueError` if a value is from before the calendars agree."""
         for field, array in zip(batch.schema, batch.columns, strict=True):
-            for leaf in _leaves_of(array):
+            for leaf in leaves_of(array):
                 if _is_old(leaf):
                     raise ValueError(
                         f"{self.path}, rows {rows} to {rows + batch.num_rows}, column {field.name!r}: dates before 1582 "
@@ -188,17 +188,17 @@ def _has_int96(file: pq.ParquetFile) -> bool:
     return any(file.schema.column(i).physical_type == "INT96" for i in range(len(file.schema)))
 
 
-def _leaves_of(array: pa.Array) -> Iterator[pa.Array]:
+def leaves_of(array: pa.Array) -> Iterator[pa.Array]:
     """The leaves of an array: the arrays without parts that it is made of."""
     kind = array.type
     if pa.types.is_struct(kind):
         for child in array.flatten():
-            yield from _leaves_of(child)
+            yield from leaves_of(child)
     elif pa.types.is_map(kind):
-        yield from _leaves_of(array.keys)
-        yield from _leaves_of(array.items)
+        yield from leaves_of(array.keys)
+        yield from leaves_of(array.items)
     elif pa.types.is_nested(kind):
-        yield from _leaves_of(array.flatten())
+        yield from leaves_of(array.flatten())
     else:
         yield array
 

@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import pickle
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 
 from tailrace.api.checks.hints import SINKS, missing
 from tailrace.api.connectors import NO_RECORD, Sink, SinkContext, SinkWriter
-from tailrace.connectors import folders, hidden, lazily
+from tailrace.connectors import hidden, lazily
+from tailrace.connectors.files.columnssink import ColumnsSink
 from tailrace.connectors.files.holding import held_writer
-from tailrace.connectors.files.partitioned import PartitionedWriter, check_keys
 from tailrace.connectors.files.rolling import Roll, check_roll
+from tailrace.connectors.files.textwriters import CsvWriter, JsonWriter, check_csv, check_json
 from tailrace.connectors.filesinks import FileSink, FileWriter
-from tailrace.connectors.hidden import SinkFolder
 from tailrace.connectors.lengths import Limit
 from tailrace.connectors.parquetwriter import ParquetWriter, TableWriter
 from tailrace.connectors.results import Result
@@ -61,7 +61,7 @@ class _TextWriter(FileWriter):
         self._roll_by_size()
 
 
-class Parquet(FileSink):
+class Parquet(ColumnsSink):
     """A sink that writes Parquet files of `schema` into the folder `path`, a path or URL.
 
     - `schema`: DDL text, a `StructType` or a `pyarrow.Schema`; a stream in columns does not need it.
@@ -72,32 +72,29 @@ class Parquet(FileSink):
     `GraphError` for a schema with two columns of one name."""
 
     description = "parquet"
-    form = "columns"
+    file_writer = ParquetWriter
 
-    def __init__(
-        self,
-        path: str,
-        schema: Any = None,
-        *,
-        partition_by: str | Sequence[str] | None = None,
-        roll: Roll | None = None,
-    ) -> None:
-        self.path = hidden.folder_for_files(path, "Parquet")
-        self.schema = _arrow_schema(schema)
-        self.roll = check_roll(roll, "Parquet")
-        self.partition_by = check_keys(partition_by, self.schema, "Parquet")
 
-    def writer(self, ctx: SinkContext) -> SinkWriter:
-        assert self.path is not None
-        if not self.partition_by:
-            return held_writer(ParquetWriter(self.path, ctx, self.schema, self.roll), self.roll)
-        declared = self.schema is not None
+class Csv(ColumnsSink):
+    """A sink that writes CSV files, with a header, into the folder `path`. Its arguments are those of `Parquet`. Raises
+    `ConfigError` as that does, and for a column that holds no single value."""
 
-        def make(folder: SinkFolder, numbers: Iterator[int], schema: pa.Schema) -> ParquetWriter:
-            return ParquetWriter(folder, ctx, schema, self.roll, numbers, declared)
+    description = "csv"
+    file_writer = CsvWriter
 
-        folder = folders.folder_at(self.path)
-        return held_writer(PartitionedWriter(folder, self.partition_by, self.schema, make, ctx), self.roll)
+    def check_columns(self, schema: pa.Schema) -> None:
+        check_csv(schema)
+
+
+class Json(ColumnsSink):
+    """A sink that writes JSON lines, an object for each record, into files in the folder `path`. Its arguments are those of
+    `Parquet`. Raises `ConfigError` as that does, and for a column of a type that JSON does not have."""
+
+    description = "json"
+    file_writer = JsonWriter
+
+    def check_columns(self, schema: pa.Schema) -> None:
+        check_json(schema)
 
 
 def _arrow_schema(schema: Any) -> pa.Schema | None:

@@ -74,19 +74,27 @@ def files(place: str) -> list[str]:
     return sorted(fs.find(path)) if fs.exists(path) else []
 
 
-def rows_in(place: str, keys: list[str]) -> list[dict[str, Any]]:
+def rows_in(place: str, keys: list[str], kind: str = "Parquet") -> list[dict[str, Any]]:
     declared = pa.schema([SCHEMA.field(key) for key in keys])
-    found = [one for part in everything(tr.sources.Parquet(place, partitions=declared), 1) for one in part]
+    own = () if kind == "Parquet" else (pa.schema([field for field in SCHEMA if field.name not in keys]),)
+    source = getattr(tr.sources, kind)(place, *own, partitions=declared)
+    found = [one for part in everything(source, 1) for one in part]
     return sorted(({name: row[name] for name in SCHEMA.names} for row in found), key=lambda row: row["x"])
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_rows_come_back_from_folders_by_columns(seed: int, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+KINDS = ["Parquet", "Csv", "Json"]
+"""The sinks of files in columns, and the sources that read them."""
+
+
+@pytest.mark.parametrize(("seed", "kind"), list(enumerate(KINDS)))
+def test_rows_come_back_from_folders_by_columns(
+    seed: int, kind: str, place: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(partitioned, "MOST_OPEN", 5)
     random = Random(seed)
     rows = table(random, random.randint(1, 120))
     keys = random.sample(["day", "city", "n", "yes"], random.randint(1, 3))
-    sink = tr.sinks.Parquet(place, random.choice([SCHEMA, None]), partition_by=keys)
+    sink = getattr(tr.sinks, kind)(place, random.choice([SCHEMA, None]), partition_by=keys)
     writer = sink.writer(Place())
     prepared = []
     for batch in batches(rows, random):
@@ -100,12 +108,12 @@ def test_rows_come_back_from_folders_by_columns(seed: int, place: str, monkeypat
     sink.publish(tokens[: random.randint(0, len(tokens))])  # and then a crash
     sink.publish(tokens)
     sink.publish(tokens)
-    assert rows_in(place, keys) == rows
-    for part in everything(tr.sources.Parquet(place), 1):
+    assert rows_in(place, keys, kind) == rows
+    for part in everything(tr.sources.Parquet(place), 1) if kind == "Parquet" else ():
         assert [row["x"] for row in part] == sorted(row["x"] for row in part), "rows keep their order in a file"
     sink.settled(tokens)
     assert not [name for name in files(place) if name.rpartition("/")[2].startswith(".")]
-    if place.startswith("/"):
+    if place.startswith("/") and kind == "Parquet":
         flavor = ds.partitioning(pa.schema([SCHEMA.field(key) for key in keys]), flavor="hive")
         theirs = ds.dataset(place, partitioning=flavor).to_table().select(SCHEMA.names).to_pylist()
         assert sorted(theirs, key=lambda row: row["x"]) == rows
@@ -171,8 +179,9 @@ def test_a_text_that_would_not_come_back_is_refused(value: str, tmp_path: Path) 
 
 @pytest.mark.parametrize("how", [{"bytes": 100}, {"seconds": 1e-9}])
 @pytest.mark.parametrize("keys", [[], ["yes"]])
-def test_files_roll_within_a_transaction(how: Any, keys: list[str], tmp_path: Path) -> None:
-    sink = tr.sinks.Parquet(str(tmp_path), SCHEMA, partition_by=keys, roll=tr.Roll(**how))
+@pytest.mark.parametrize("kind", KINDS)
+def test_files_roll_within_a_transaction(how: Any, keys: list[str], kind: str, tmp_path: Path) -> None:
+    sink = getattr(tr.sinks, kind)(str(tmp_path), SCHEMA, partition_by=keys, roll=tr.Roll(**how))
     writer = sink.writer(Place())
     writer = getattr(writer, "writer", writer)  # without one that holds files back over checkpoints
     rows = [{**row, "yes": True} for row in table(Random(5), 100)]
@@ -183,7 +192,7 @@ def test_files_roll_within_a_transaction(how: Any, keys: list[str], tmp_path: Pa
     assert prepared is not None
     assert len(hidden.files_in(prepared)) == 5
     sink.publish([prepared])
-    assert rows_in(str(tmp_path), keys) == rows
+    assert rows_in(str(tmp_path), keys, kind) == rows
 
 
 def test_lines_roll(tmp_path: Path) -> None:
@@ -218,7 +227,7 @@ class Clock:
 
 
 @pytest.mark.parametrize("seed", range(10))
-@pytest.mark.parametrize("kind", ["parquet", "folders", "lines"])
+@pytest.mark.parametrize("kind", ["files", "folders", "lines"])
 def test_files_go_on_over_checkpoints_and_each_row_is_published_once(
     seed: int, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,10 +235,11 @@ def test_files_go_on_over_checkpoints_and_each_row_is_published_once(
     clock, random = Clock(monkeypatch), Random(seed)
     roll = tr.Roll(seconds=10, bytes=random.choice([None, 500]))
     place = str(tmp_path)
+    files = KINDS[seed % 3]
     if kind == "lines":
         sink: Any = tr.sinks.TextFiles(place, roll=roll)
     else:
-        sink = tr.sinks.Parquet(place, SCHEMA, roll=roll, partition_by=["yes"] if kind == "folders" else None)
+        sink = getattr(tr.sinks, files)(place, SCHEMA, roll=roll, partition_by=["yes"] if kind == "folders" else None)
     rows = table(random, 300)
     done, kept, life, published = 0, (0, []), 1, 0
     writers = [bind(sink.writer(Place(incarnation=life)))]
@@ -270,7 +280,7 @@ def test_files_go_on_over_checkpoints_and_each_row_is_published_once(
         found = [int(line) for path in tmp_path.glob("part-*") for line in path.read_text().split()]
         assert sorted(found) == [row["x"] for row in rows]
     else:
-        assert rows_in(place, ["yes"] if kind == "folders" else []) == rows
+        assert rows_in(place, ["yes"] if kind == "folders" else [], files) == rows
 
 
 @pytest.mark.parametrize("text", [False, True])

@@ -266,9 +266,8 @@ SOURCES: dict[str, str] = {
 """Name that `tr.sources` does not have -> hint."""
 
 SINKS: dict[str, str] = {
-    **dict.fromkeys(
-        ("Csv", "CSV", "Json", "JSON", "JsonFiles"), "write lines, tr.sinks.TextFiles, or tr.sinks.Parquet"
-    ),
+    "CSV": "use tr.sinks.Csv",
+    **dict.fromkeys(("JSON", "JsonFiles"), "use tr.sinks.Json"),
     **dict.fromkeys(("Jdbc", "JDBC"), _SPARK_WRITES),
     **dict.fromkeys(
         ("Kinesis", "Pulsar", "Http", "Elasticsearch"),

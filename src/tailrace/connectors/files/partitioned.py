@@ -17,15 +17,15 @@ import pyarrow.compute as pc
 
 from tailrace.api.connectors import SinkContext, SinkWriter
 from tailrace.connectors import hidden
+from tailrace.connectors.files.columnswriter import ColumnsWriter
 from tailrace.connectors.files.partitions import LONGEST, NULL, escape
 from tailrace.connectors.filesinks import file_numbers, sweep_lost
 from tailrace.connectors.hidden import Hidden, SinkFolder
-from tailrace.connectors.parquetwriter import ParquetWriter
 from tailrace.errors import ConfigError
 
 MOST_OPEN = 64
 """Number of files that a subtask has open."""
-MOST_WAITING = 4 * ParquetWriter.group_rows
+MOST_WAITING = 4 * ColumnsWriter.group_rows
 """Number of rows that the open files of a subtask hold back for a row group."""
 
 
@@ -82,16 +82,17 @@ class PartitionedWriter(SinkWriter):
         folder: SinkFolder,
         keys: tuple[str, ...],
         schema: pa.Schema | None,
-        make: Callable[[SinkFolder, Iterator[int], pa.Schema], ParquetWriter],
+        make: Callable[[SinkFolder, Iterator[int], pa.Schema], ColumnsWriter],
         ctx: SinkContext,
+        who: str,
         keep_keys: bool = False,
     ) -> None:
-        """`keep_keys`: the files have the partition columns, too."""
+        """`who`: the name of the sink. `keep_keys`: the files have the partition columns, too."""
         self.folder, self.keys, self.schema, self._make = folder, keys, schema, make
         self._left_out = () if keep_keys else keys
-        self.open: dict[str, ParquetWriter] = {}
+        self.open: dict[str, ColumnsWriter] = {}
         """Folder of a partition -> its writer, the one that was written last at the end."""
-        self._ctx, self._numbers = ctx, file_numbers(ctx)
+        self._ctx, self._numbers, self._who = ctx, file_numbers(ctx), who
         self._tokens: list[bytes] = []
         """Tokens of files of this transaction that have ended."""
         self._names: dict[tuple[Any, ...], str] = {}
@@ -107,7 +108,7 @@ class PartitionedWriter(SinkWriter):
 
     def _find_schema(self, schema: pa.Schema) -> None:
         """Takes the columns of the first batch, if none are declared."""
-        check_types(schema, self.keys, "Parquet")
+        check_types(schema, self.keys, self._who)
         unknown = next((field.name for field in schema if pa.types.is_null(field.type)), None)
         if unknown is not None:
             raise ValueError(

@@ -155,7 +155,7 @@ class FilesWriter(TransactionWriter):
         def make(folder: SinkFolder, numbers: Iterator[int], own: pa.Schema) -> ParquetWriter:
             return DataFileWriter(self._base, folder, self._ctx, own, self._roll, self._found, numbers)
 
-        return PartitionedWriter(self._folder, self._keys, schema, make, self._ctx, self._keep_keys)
+        return PartitionedWriter(self._folder, self._keys, schema, make, self._ctx, "the sink", self._keep_keys)
 
     def prepare(self) -> bytes | None:
         token = None if self._writer is None else self._writer.prepare()
