@@ -129,8 +129,12 @@ def normal(path: str | os.PathLike[str]) -> str:
 
 
 def folder_for_files(path: str | os.PathLike[str], who: str) -> str:
-    """The folder of a sink, in the form of `normal`. Raises `ConfigError` if a file is in its place."""
+    """The folder of a sink (see `normal`). Raises `ConfigError` for a web server, and if a file is in its place."""
     text = normal(path)
+    if protocol_of(text) in ("http", "https"):
+        raise ConfigError(
+            f"{who}: {text}: a web server is read only: write into a folder, or a bucket (s3://bucket/folder)"
+        )
     above = text
     while protocol_of(text) is None and above != (upper := os.path.dirname(above)):
         if os.path.isfile(above):
