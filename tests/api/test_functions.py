@@ -7,14 +7,7 @@ from typing import Any
 import pytest
 
 import tailrace as tr
-
-
-def records(build: Callable[[tr.Environment], Any], parallelism: int = 1, **settings: Any) -> list[Any]:
-    env = tr.Environment(parallelism=parallelism, **settings)
-    out = build(env).sink_to(tr.sinks.Collect())
-    tr.testing.run(env)
-    return list(out.result())
-
+from tests.api.verbs.test_streams import records
 
 LIFE: list[Any] = []
 """What the functions below have lived through."""

@@ -6,7 +6,6 @@ import errno
 import io
 import os
 import pickle
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,17 +20,7 @@ from tailrace.connectors import hidden, s3files
 from tailrace.connectors.filesinks import remove_unfinished
 from tailrace.connectors.localfiles import LocalHidden
 from tailrace.connectors.travelling import Unsynced
-from tests import buckets
 from tests.connectors.test_sinks import BATCH, SCHEMA, Place
-
-
-@pytest.fixture(scope="module")
-def bucket(s3_endpoint: str) -> Iterator[str]:
-    """On a server that is found as a user's own would be: by the environment."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in {"AWS_ENDPOINT_URL": s3_endpoint, **buckets.ENVIRONMENT}.items():
-            patch.setenv(name, value)
-        yield buckets.new_bucket(s3_endpoint)
 
 
 @pytest.fixture

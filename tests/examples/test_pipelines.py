@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import signal
-import sys
 from collections import namedtuple
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +14,7 @@ import pytest
 import tailrace as tr
 from tailrace.testing.faults import Fault
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
 FAULTS = [Fault(90, "kill"), Fault(250, "crash-driver"), Fault(400, "kill", which=1)]
-
-
-@pytest.fixture
-def example(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Any]]:
-    """The module of an example, by its name."""
-    monkeypatch.syspath_prepend(str(EXAMPLES))
-    names: list[str] = []
-
-    def load(name: str) -> Any:
-        names.append(name)
-        return importlib.import_module(name)
-
-    yield load
-    for name in names:
-        sys.modules.pop(name, None)
 
 
 Order = namedtuple("Order", ["order", "amount", "at"])

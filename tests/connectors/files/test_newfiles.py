@@ -3,7 +3,6 @@
 import os
 import pickle
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -17,16 +16,7 @@ import tailrace as tr
 from tailrace.connectors.files import newfiles
 from tailrace.connectors.files.newfiles import AT_ONCE, NewFiles
 from tailrace.connectors.files.places import PlacedFile
-from tests import buckets
 from tests.connectors.files.test_records import put
-
-
-@pytest.fixture(scope="module")
-def bucket(s3_endpoint: str) -> Iterator[str]:
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in {"AWS_ENDPOINT_URL": s3_endpoint, **buckets.ENVIRONMENT}.items():
-            patch.setenv(name, value)
-        yield buckets.new_bucket(s3_endpoint)
 
 
 class Store:
