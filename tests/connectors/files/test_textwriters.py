@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import tailrace as tr
+from tailrace.connectors.files.jsonvalues import JsonColumns
 from tests.connectors.test_sinks import Place
 from tests.connectors.test_sources import everything
 
@@ -109,11 +110,20 @@ def test_numbers_that_json_does_not_have_are_refused_where_they_are_written(valu
     assert repr(writer.record) == repr({"a": [value], "b": 2})
 
 
+@pytest.mark.parametrize("value", [b"null", b"[1]", b"7", b'"{"', b"", b" \t"])
+def test_a_value_that_is_no_object_is_refused_and_does_not_crash_arrow(value: bytes) -> None:
+    make = JsonColumns(pa.schema([("a", pa.int64())]), "Json")
+    with pytest.raises(ValueError, match="no JSON object"):
+        make([b'{"a": 1}', value])
+    assert make([b'\t{"a": 1}', b"{}", b'{"a":\nnull}']).to_pylist() == [{"a": 1}, {"a": None}, {"a": None}]
+
+
 @pytest.mark.parametrize(
     ("make", "error"),
     [
         (lambda: tr.sinks.Csv("out", pa.schema([("a", pa.list_(pa.int8()))])), "a field of CSV holds a number"),
         (lambda: tr.sinks.Csv("out", pa.schema([("a", pa.binary())])), "or make a text of it"),
+        (lambda: JsonColumns(pa.schema([]), "Json"), "the schema has no columns"),
         (lambda: tr.sinks.Json("out", pa.schema([("a", pa.binary())])), "which JSON does not have"),
         (lambda: tr.sinks.Json("out", pa.schema([("a", pa.map_(pa.string(), pa.int8()))])), "write Parquet"),
         (lambda: tr.sinks.Json("out", pa.schema([("a", pa.timestamp("ns"))])), "timestamps have microseconds"),

@@ -71,6 +71,8 @@ class JsonColumns:
     dates and times are read by a cast of their texts. Raises `ConfigError` for a type that is not read."""
 
     def __init__(self, schema: pa.Schema, who: str) -> None:
+        if not len(schema):
+            raise ConfigError(f"{who}: the schema has no columns, so a record would have nothing: name one")
         for field in schema:
             if any(map(pa.types.is_map, _types_in(field.type))):
                 raise ConfigError(
@@ -82,6 +84,8 @@ class JsonColumns:
 
     def __call__(self, values: Sequence[bytes]) -> pa.RecordBatch:
         """The values as a batch. Raises `ValueError`, or an error of Arrow, if one of them does not fit."""
+        if not all(value[:1] == b"{" or value.lstrip()[:1] == b"{" for value in values):
+            raise ValueError("it is no JSON object")  # Arrow crashes where one is null
         data = b"\n".join(values)
         if data.count(b"\n") != len(values) - 1:  # within JSON a line break is a space: in texts it is written as \n
             data = b"\n".join([value.replace(b"\n", b" ") for value in values])
@@ -89,8 +93,7 @@ class JsonColumns:
         reading = arrow_json.ReadOptions(use_threads=False, block_size=len(data) + 1)
         parsing = arrow_json.ParseOptions(explicit_schema=self._read_as, unexpected_field_behavior="ignore")
         table = arrow_json.read_json(io.BytesIO(data), reading, parsing)
-        # Several objects in one value would make up for an empty one.
-        if table.num_rows != len(values) or not all(map(bytes.strip, values)):
+        if table.num_rows != len(values):
             raise ValueError(f"{len(values)} values hold {table.num_rows} objects; each holds one")
         arrays = [table.column(field.name).combine_chunks().cast(field.type) for field in self.schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
