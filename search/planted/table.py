@@ -28,6 +28,7 @@ from search.planted.output import OUTPUT_BUGS
 from search.planted.patches import Bug, Patches, method
 from search.planted.replacements import REPLACING_BUGS
 from search.planted.replay import REPLAY_BUGS
+from search.planted.rescales import RESCALE_BUGS
 from search.planted.servers import SERVER_BUGS
 from search.planted.stops import STOP_BUGS
 from search.planted.succession import SUCCESSION_BUGS
@@ -508,6 +509,7 @@ BUGS: dict[str, Bug] = {
         *SUCCESSION_BUGS,
         *AS_IT_WAS_BUGS,
         *TOGETHER_BUGS,
+        *RESCALE_BUGS,
         *STOP_BUGS,
         *CHANGE_BUGS,
         *CLOCK_BUGS,

@@ -14,6 +14,7 @@ import pytest
 
 import tailrace as tr
 from search.campaigns.replacements import following, replacing
+from search.campaigns.rescales import elastic, rescaled
 from search.drawn_faults import calm_clocks
 from search.programs.golden import PROGRAMS, Program
 from search.scenarios import Scenario, run_scenario, scenario
@@ -62,8 +63,14 @@ def restarting(made: Scenario) -> Scenario:
     return replace(made, faults=tuple(fault for fault in made.faults if fault.kind in KINDS))
 
 
+def resizing(made: Scenario) -> Scenario:
+    """The job changes its size: on request, or with the task slots that there are."""
+    made = (rescaled, elastic)[made.seed % 2](made)
+    return replace(made, faults=tuple(fault for fault in made.faults if fault.kind in {*KINDS, "rescale", "slots"}))
+
+
 WAYS: dict[str, Callable[[Scenario], Scenario]] = {
-    "restarted": restarting, "replaced": replacing, "hot": following,
+    "restarted": restarting, "replaced": replacing, "hot": following, "resized": resizing,
 }  # fmt: skip
 
 

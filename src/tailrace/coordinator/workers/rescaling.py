@@ -131,10 +131,10 @@ class Elasticity:
 
     def runs(self, workers: int, now: int) -> None:
         """Notes that the job runs, with this number of workers."""
-        changed, self._ran, self.unfit = workers != self._ran, workers, ""
+        changed, began, self._ran, self.unfit = workers != self._ran, not self._ran, workers, ""
         if changed:
             self._pause = self.sizes.pause
-            self._again_at = now + self._pause
+            self._again_at = now if began else now + self._pause
         if self.scaler is not None:
             self.scaler.anew(now, changed=changed)
 

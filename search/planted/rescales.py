@@ -1,0 +1,105 @@
+"""Bugs to be planted in changes of a job's size: in its cut and its checkpoints, in the new plan, in who keeps which key
+groups, and in what follows where something fails in the middle, or task slots are gone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+from unittest import mock
+
+from search.campaigns.rescales import elastic, rescaled
+from search.planted.patches import Bug, Patches, method
+from search.scenarios import MS, Scenario
+from tailrace.coordinator.course import Course
+from tailrace.coordinator.durability.checkpoints import CheckpointSettings
+from tailrace.coordinator.durability.durability import Durability
+from tailrace.coordinator.workers.roster import Roster
+from tailrace.elements.keygroups import group_range
+from tailrace.task.worker import restore
+from tailrace.task.worker.restore import Restorer
+from tailrace.testing.faults import Fault
+
+
+def _complete_without_new_workers() -> Patches:
+    """Bug: checkpoints of the new size are complete when as many workers have acked as there were before."""
+
+    def make(_: Any) -> Any:
+        return lambda self, slots: self.output.resize(slots)
+
+    return [method(Durability, "resize", make)]
+
+
+def _the_old_plan() -> Patches:
+    """Bug: workers of the new size are deployed with the plan of the size before."""
+
+    def make(resize: Any) -> Any:
+        def resized(self: Course, size: Any) -> None:
+            plan = self.plan
+            resize(self, size)
+            self.plan = plan
+
+        return resized
+
+    return [method(Course, "_resize", make)]
+
+
+def _key_groups_stay() -> Patches:
+    """Bug: a worker restores the key groups that its subtasks had in the size before."""
+
+    def make(required: Any) -> Any:
+        def kept(self: Restorer) -> dict[str, tuple[int, int]]:
+            before = max((record.parallelism for record in self.manifest.operators), default=1)
+
+            def groups(subtask: int, parallelism: int, most: int) -> range:
+                return group_range(subtask, max(before, subtask + 1) if self.own else parallelism, most)
+
+            with mock.patch.object(restore, "group_range", groups):
+                return dict(required(self))
+
+        return kept
+
+    return [method(Restorer, "required_groups", make)]
+
+
+def _half_way_back() -> Patches:
+    """Bug: a failure in the middle brings the plan of the size before back, but not its number of workers."""
+
+    def make(back: Any) -> Any:
+        def gone_back(self: Course, cause: Any, now: int) -> None:
+            with mock.patch.object(Roster, "resize", lambda self, count: None):
+                back(self, cause, now)
+
+        return gone_back
+
+    return [method(Course, "_back", make)]
+
+
+def _grows(made: Scenario) -> Scenario:
+    """A scenario in which a job gets more workers, which are lost soon after."""
+    settings = CheckpointSettings(interval=1 * MS, tolerated_failures=10_000)
+    faults = [
+        Fault(30, "rescale", 3),
+        Fault(20, "kill", 2, after="size 3: done"),
+        Fault(200, "kill", 1, after="size 3: done"),
+    ]
+    return replace(made, parallelism=1, network="fast", rate=12_000, checkpoints=settings, faults=tuple(faults))
+
+
+def _grows_and_fails(made: Scenario) -> Scenario:
+    """A scenario in which a job gets more workers, and loses some on its way there."""
+    killed = [Fault(turns, "kill", turns, after="resizing from") for turns in range(6, 60, 9)]
+    return replace(_grows(made), faults=(Fault(30, "rescale", 3), *killed))
+
+
+RESCALE_BUGS = (
+    Bug(
+        "a checkpoint is complete without the workers that have joined",
+        "counted",
+        _complete_without_new_workers,
+        _grows,
+    ),
+    Bug("a new size has the plan of the old one", "counted", _the_old_plan, rescaled),
+    Bug("workers keep their key groups in a new size", "counted", _key_groups_stay, _grows),
+    Bug("a change of size goes half of the way back", "counted", _half_way_back, _grows_and_fails),
+    Bug("fewer workers begin with the plan of more", "counted", _the_old_plan, elastic, seed=3),
+)
