@@ -17,6 +17,7 @@ from tailrace.state.codecs import codec_for
 from tailrace.state.declarations import type_name
 from tailrace.state.format import TableInfo
 from tailrace.state.handles import State, states_of
+from tailrace.state.operator_state import BROADCAST
 from tailrace.state.ttl import plain_encoding
 
 Change = Callable[[Any, Any], Iterable[tuple[Any, Any]]]
@@ -117,6 +118,7 @@ class SavepointWriter:
         if not callable(change):
             raise ConfigError(f"{who}: expected a function of key and value, not {change!r}")
         old = self._base(who).table(uid, state)
+        _check_keyed(old, who)
         if old.kind in ("window", "session"):  # each window has timers under its key, and never fires without them
             raise ConfigError(
                 f"{who}: windows go on as they are, or not at all: drop({uid!r}) leaves them out; change their results, or "
@@ -145,7 +147,7 @@ class SavepointWriter:
             self.dropped.add(uid)
             return self
         self._check_free(f"drop({uid!r}, {state!r})", uid, state)
-        base.table(uid, state)
+        _check_keyed(base.table(uid, state), f"drop({uid!r}, {state!r})")
         self.dropped_states.add((uid, state))
         return self
 
@@ -175,6 +177,15 @@ class SavepointWriter:
             raise ConfigError(f"{who}: the operator was dropped before")
         if (uid, state) in self.new or (uid, state) in self.dropped_states:
             raise ConfigError(f"{who}: this state was changed before, and can be changed once")
+
+
+def _check_keyed(table: TableInfo, who: str) -> None:
+    """Raises `ConfigError` for a broadcast state, which goes along with the parts of subtasks."""
+    if table.kind == BROADCAST:
+        raise ConfigError(
+            f"{who}: broadcast state goes on as it is; have a record of the broadcast stream change it, or give the new "
+            f"state another name and start with allow_dropped_state"
+        )
 
 
 def _declaration(function: Any, state: str, who: str) -> tuple[TableInfo, Any]:
