@@ -11,6 +11,7 @@ import pytest
 
 import tailrace as tr
 from tailrace.elements.cuts import CutRequest
+from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
 from tailrace.protocol.deployment import Deploy, Deployed, Failed, OperatorEvent, Peer, Published, Start, Welcome
 from tailrace.protocol.recovery import Reset, WasReset
 from tailrace.protocol.snapshot import Abort, Ack, Complete, Trigger
@@ -447,7 +448,25 @@ def test_an_operator_has_finished_where_its_old_subtask_had_or_all_of_them(
 ) -> None:
     found = restorer(manifest_of(numbers=ends, counted=ends, out=ends), parallelism)
     found.finish()
-    assert over(found) == {"numbers": here, "counted": here, "out": here}
+    behind = here and all(ends)  # of an exchange: all subtasks of the source feed each of these
+    assert over(found) == {"numbers": here, "counted": behind, "out": behind}
+
+
+def test_a_subtask_that_had_finished_alone_goes_on_where_others_feed_it_now() -> None:
+    """It ran in one chain with a subtask of the source that had no split. The source has another parallelism now, so its
+    only subtask sends to both. Event time that had come to its end there would hold back all that is behind it for ever."""
+
+    def chained(env: tr.Environment, sink: tr.Sink) -> None:
+        numbers = env.from_source(tr.sources.Sequence(0, 3), uid="numbers", parallelism=1)
+        numbers.map(lambda x: x, uid="one", parallelism=2).sink_to(sink, uid="out")
+
+    ends = [True, False]
+    found = restorer(manifest_of(numbers=ends, one=ends, out=ends), 2, chained)
+    found.part(MetaOf("one", 0, 2, True, _encoder.encode(OperatorMeta(MAX_TIME))))
+    found.finish()
+    assert over(found) == {"numbers": False, "one": False, "out": False}
+    [task] = [task for task in found.tasks if task.chain.operators[0].ctx.uid == "one"]
+    assert task.chain.reached[0] == task.chain.arrived[0] == MIN_TIME
 
 
 def test_what_something_new_feeds_has_not_finished_whatever_it_was() -> None:

@@ -73,9 +73,13 @@ def become_pysparks_own() -> None:
 def give_each_its_own_chance() -> None:
     """Gives each forked worker a seed of its own for numpy's generator: else all of them would draw the same numbers.
     Python reseeds its own generator itself."""
-    numpy = sys.modules.get("numpy.random")
-    if numpy is not None:
-        os.register_at_fork(after_in_child=numpy.seed)
+
+    def draw_anew() -> None:
+        numpy = sys.modules.get("numpy.random")  # which may be imported behind the first fork only
+        if numpy is not None:
+            numpy.seed()
+
+    os.register_at_fork(after_in_child=draw_anew)
 
 
 def import_pandas_later() -> None:

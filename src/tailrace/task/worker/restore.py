@@ -10,7 +10,7 @@ from tailrace.api.restore.compatibility import continues, unreadable
 from tailrace.elements.keygroups import group_range
 from tailrace.elements.timestamps import LAST_TIME, MIN_TIME
 from tailrace.errors import IncompatibleState, InternalError
-from tailrace.graph.operators import Head
+from tailrace.graph.operators import Forward, Head
 from tailrace.graph.plan import Plan
 from tailrace.state.backend import MetaPart
 from tailrace.state.format import LogKind
@@ -29,10 +29,10 @@ from tailrace.task.subtask.snapshot import OperatorMeta, read_meta
 class Restorer:
     """The restorer of one worker's tasks: it takes, part by part, what the driver reads from the files.
 
-    An operator counts as finished, so that its `finish` is not called again, where its old subtask had finished. At
-    another parallelism all old subtasks must have finished. An operator with an input that it did not have before never
-    counts as finished: its event time begins anew if it had come to its end, and so do, in a loop, the numbers of rest
-    and the rounds that were over.
+    An operator counts as finished, so that its `finish` is not called again, where its old subtask had finished, and those
+    of all that feed it now. At another parallelism all old subtasks must have finished. An operator with an input that it
+    did not have before never counts as finished: its event time begins anew if it had come to its end, and so do, in a loop,
+    the numbers of rest and the rounds that were over.
     """
 
     def __init__(self, plan: Plan, tasks: list[Task], manifest: Manifest, own: bool) -> None:
@@ -144,7 +144,7 @@ class Restorer:
             for i, operator in enumerate(task.chain.operators):
                 metas = sorted(self._metas.get(operator.ctx.uid, []), key=lambda meta: meta.subtask)
                 uid = operator.ctx.uid
-                operator.finished = uid in self._known and self._over(operator, self._finished[uid])
+                operator.finished = uid in self._known and self._over(operator)
                 if metas:
                     self._restore(task, i, operator, metas)
                 if operator.backend is not None:
@@ -170,6 +170,9 @@ class Restorer:
             self._restore_floors(operator, read, own)
         if reached >= LAST_TIME and not self._fed_as_before(operator):
             reached = arrived = MIN_TIME  # its inputs have not ended now, and all their records would be late
+        elif reached >= LAST_TIME and not operator.finished and any(p.finished for p, m in read if m in own_metas):
+            # It is fed by other subtasks than before, of which some go on. Its event time is what they bring.
+            reached = arrived = MIN_TIME
         task.chain.arrived[i], task.chain.reached[i] = arrived, reached
         as_before = self._fed_as_before(operator)
         anew = not as_before and all(self._finished[operator.ctx.uid])
@@ -219,10 +222,28 @@ class Restorer:
             if place.tail is not None:
                 place.tail.queue.round_ended(round)
 
-    def _over(self, operator: OperatorTask, finished: list[bool]) -> bool:
-        ctx = operator.ctx
-        here = finished[ctx.subtask] if len(finished) == ctx.parallelism else all(finished)
-        return here and self._fed_as_before(operator)
+    def _over(self, operator: OperatorTask) -> bool:
+        """True if the old subtask of an operator had finished, and so had those of all that feed it in this plan. A subtask
+        in one chain with a source may have finished alone; with another partitioning it is fed by all of the source."""
+        if not self._fed_as_before(operator):
+            return False
+        place: tuple[int, int | None] = (operator.node.id, operator.ctx.subtask)
+        seen, open_ = {place}, [place]
+        while open_:
+            ident, subtask = open_.pop()
+            node = self.plan.graph.node(ident)
+            finished = self._finished[node.uid]
+            alone = subtask is not None and len(finished) == node.parallelism
+            if not (finished[subtask or 0] if alone else all(finished)):
+                return False
+            for edge in node.inputs:
+                source = self.plan.graph.node(edge.source)
+                forwards = isinstance(edge.partitioning, Forward) and source.parallelism == node.parallelism
+                place = (edge.source, subtask if forwards else None)
+                if place not in seen:
+                    seen.add(place)
+                    open_.append(place)
+        return True
 
     def _fed_as_before(self, operator: OperatorTask) -> bool:
         return self._ancestors(operator.node.id) <= self._known
