@@ -23,8 +23,8 @@ def files_of(observed: bool) -> tuple[list[object], list[int]]:
         for port in (0, 1):
             one.push([(f"key {chance.randrange(9)}", 2 * checkpoint + chance.randrange(4), i) for i in range(20)], port)
         if observed:
-            counts.append(len(dict(entries_of(one.task.table))))
-            assert not one.task.table.top and not one.task.table.deleted
+            counts.append(len(dict(entries_of(one.task.store._table))))
+            assert not one.task.store._table.top and not one.task.store._table.deleted
         made = files.take(one.task.backend, checkpoint)
         found.append((made.blocks, made.full, made.delta))
         if checkpoint % 3 == 0:
@@ -32,7 +32,7 @@ def files_of(observed: bool) -> tuple[list[object], list[int]]:
         else:
             files.confirm(one.task.backend, checkpoint)
         if observed:
-            table = one.task.table
+            table = one.task.store._table
             assert counts[-1] == table.base.count, "all that was read at the cut is in the base behind it"
         one.advance(2 * checkpoint)
     return found, counts
@@ -46,7 +46,7 @@ def test_reading_what_a_join_in_columns_keeps_changes_no_file() -> None:
 def test_entries_are_read_while_a_cut_is_in_columns() -> None:
     one = Driven("full", (-2, 3))
     one.push([("a", 1, 1), ("b", 1, 2)], 0)
-    backend, table = one.task.backend, one.task.table
+    backend, table = one.task.backend, one.task.store._table
     files = Files()
     files.take(backend, 1)
     files.confirm(backend, 1)
