@@ -16,7 +16,9 @@ def ruling(rng: random.Random, flow: Flow) -> Flow:
         return flow
     number = 1 + max((step.number for step in flow.all()), default=0)
     made = Do("ruled", number, parallelism=rng.choice([None, None, 1, 3]))
-    if rng.random() < 0.4 and has_one_time(flow) and not any(events.falls_silent for events in flow.sources()):
+    held = any(step.kind == "held" for step in flow.operators())  # for fractions that the interpreter does not know
+    silent = any(events.falls_silent for events in flow.sources())
+    if rng.random() < 0.4 and has_one_time(flow) and not silent and not held:
         at = rng.randint(0, len(flow.steps))
         return replace(flow, steps=(*flow.steps[:at], replace(made, kind="ruled in order"), *flow.steps[at:]))
     loops = [at for at, step in enumerate(flow.steps) if isinstance(step, Loop) and step.rounds is None]
