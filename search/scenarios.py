@@ -415,9 +415,16 @@ def _run(world: Simulation, verdict: Verdict) -> None:
     verdict.turns, verdict.digest, verdict.trace = world.turns, world.digest, world.trace
     verdict.covered = world.covered
     for cause in world.causes:
-        if not is_expected(cause):
+        if not is_expected(cause) and not _lacks_slots(world, cause):
             verdict.wrong.append(f"the job was restarted because of {cause.kind}: {cause.message}")
             break
+
+
+def _lacks_slots(world: Simulation, cause: Cause) -> bool:
+    """True where an elastic job, whose cluster takes task slots away, goes on with fewer workers: nobody could take the
+    place of a lost one."""
+    elastic = world.coordinator.course.rescaling.elastic
+    return elastic is not None and "nobody has taken the place of worker " in cause.message
 
 
 def _left_to_chance(world: Simulation) -> bool:
