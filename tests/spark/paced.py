@@ -3,11 +3,12 @@ again. As a script it runs in a process of its own, so that the driver can be ki
 
     python paced.py MASTER FOLDER:RECORDS:RATE:INTERVAL:HOLD ...
 
-A job is stopped as soon as there is a file `stop` in its folder.
+A job is stopped as soon as there is a file `stop` in its folder. Its input does not end while there is a file `open`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import time
@@ -26,6 +27,36 @@ PER_SECOND = 1000  # of event time
 AT_THE_END = 1_000_000_000.0
 """A timer that fires at the end of event time only."""
 WINDOWS = pa.schema([("key", pa.int64()), ("start", pa.float64()), ("n", pa.int64()), ("total", pa.int64())])
+
+
+class Kept(tr.sources.Sequence):
+    """Numbers at a pace, which do not end while a file exists: what is to happen before the end happens before it on the
+    busiest machine."""
+
+    def __init__(self, end: int | None, rate: float | None, flag: str) -> None:
+        super().__init__(0, end, rate=rate)
+        self.flag = flag
+
+    def reader(self, split: tuple[int, int], position: int | None = None) -> tr.Reader:
+        return KeptReader(super().reader(split, position), self.flag)
+
+
+class KeptReader(tr.Reader):
+    def __init__(self, numbers: tr.Reader, flag: str) -> None:
+        self.numbers, self.flag = numbers, flag
+        self.at_the_end = False
+
+    def read(self, limit: int, now: float) -> Any:
+        found = self.numbers.read(limit, now)
+        self.at_the_end = found is None
+        return [] if found is None and Path(self.flag).exists() else found
+
+    @property
+    def position(self) -> Any:
+        return self.numbers.position
+
+    def next_at(self, now: float) -> float:
+        return now + 0.02 if self.at_the_end else self.numbers.next_at(now)
 
 
 class Running(tr.KeyedProcessFunction):
@@ -84,12 +115,22 @@ def of_window(window: Any) -> tuple[int, float, int, int]:
 
 def flow(env: tr.Environment, folder: Path, records: int | None, rate: float | None, hold: str = "before") -> None:
     """Counts into `folder/counts`, windows into `folder/windows`."""
-    numbers = env.from_source(tr.sources.Sequence(0, records, rate=rate)).assign_timestamps(at_second)
+    source = Kept(records, rate, str(folder / "open"))
+    numbers = env.from_source(source).assign_timestamps(at_second)
     running = numbers.key_by(lambda x: x % KEYS).process(Running(), uid="running")
     running.sink_to(Held(str(folder / "counts"), hold, str(folder / "hold")), uid="counts")
     windows = numbers.key_by(lambda x: x % WINDOW_KEYS).window(tr.Tumbling(0.5))
     sums = windows.aggregate(n=tr.Count(), total=tr.Sum(lambda x: x), uid="sums")
     sums.map(of_window).sink_to(tr.sinks.Parquet(str(folder / "windows"), WINDOWS), uid="windows")
+
+
+@contextlib.contextmanager
+def kept_open(folder: Path) -> Iterator[None]:
+    """Keeps the input of a job open."""
+    flag = folder / "open"
+    flag.touch()
+    yield
+    flag.unlink()
 
 
 def lines(folder: Path) -> list[str]:

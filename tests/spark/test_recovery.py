@@ -86,8 +86,9 @@ def test_workers_killed_at_random_leave_the_output_as_it_was(
     settings = tr.CheckpointConfig(str(tmp_path / "checkpoints"), interval=0.15, max_concurrent=2, retain="never")
     env = jobs.env(checkpoint=settings, restart=AT_ONCE, state_backend=backend)
     paced.flow(env, tmp_path, records, 4000)
-    job = jobs.start(env, "paced")
-    killed = kill_at_random(jobs, job, 8, seed)
+    with paced.kept_open(tmp_path):
+        job = jobs.start(env, "paced")
+        killed = kill_at_random(jobs, job, 8, seed)
     assert job.await_termination(150)
     assert len(killed) >= 6 and job.restarts >= 4, (killed, story(job))
     assert paced.wrong(tmp_path, records) == "", story(job)
@@ -98,12 +99,13 @@ def test_no_worker_is_started_anew_that_was_not_lost(jobs: Any, paced: Any, tmp_
     settings = tr.CheckpointConfig(str(tmp_path / "checkpoints"), interval=0.1)
     env = jobs.env(parallelism=3, checkpoint=settings, restart=AT_ONCE)
     paced.flow(env, tmp_path, 6000, 3000)
-    job = jobs.start(env, "paced")
-    assert waited(lambda: job.checkpoints)
-    before = jobs.workers(job)
-    os.kill(before[1], signal.SIGKILL)
-    assert waited(lambda: job.restarts == 1 and running(job))
-    after = jobs.workers(job)
+    with paced.kept_open(tmp_path):
+        job = jobs.start(env, "paced")
+        assert waited(lambda: job.checkpoints)
+        before = jobs.workers(job)
+        os.kill(before[1], signal.SIGKILL)
+        assert waited(lambda: job.restarts == 1 and running(job))
+        after = jobs.workers(job)
     assert {slot for slot in before if before[slot] != after[slot]} == {1}
     assert job.await_termination(150)
     assert paced.wrong(tmp_path, 6000) == ""
@@ -113,11 +115,12 @@ def test_both_workers_at_once(jobs: Any, paced: Any, tmp_path: Path) -> None:
     settings = tr.CheckpointConfig(str(tmp_path / "checkpoints"), interval=0.1)
     env = jobs.env(checkpoint=settings, restart=AT_ONCE)
     paced.flow(env, tmp_path, 6000, 3000)
-    job = jobs.start(env, "paced")
-    assert waited(lambda: len(job.checkpoints) >= 3)
-    for pid in jobs.workers(job).values():
-        os.kill(pid, signal.SIGKILL)
-    assert waited(lambda: job.restarts >= 1 and running(job)), story(job)
+    with paced.kept_open(tmp_path):
+        job = jobs.start(env, "paced")
+        assert waited(lambda: len(job.checkpoints) >= 3)
+        for pid in jobs.workers(job).values():
+            os.kill(pid, signal.SIGKILL)
+        assert waited(lambda: job.restarts >= 1 and running(job)), story(job)
     assert job.await_termination(150)
     assert paced.wrong(tmp_path, 6000) == "", story(job)
 
@@ -125,10 +128,11 @@ def test_both_workers_at_once(jobs: Any, paced: Any, tmp_path: Path) -> None:
 def test_without_checkpoints_a_restart_begins_anew(jobs: Any, paced: Any, tmp_path: Path) -> None:
     env = jobs.env(restart=AT_ONCE)
     paced.flow(env, tmp_path, 3000, 3000)
-    job = jobs.start(env, "paced")
-    assert waited(lambda: any(path.stat().st_size for path in (tmp_path / "counts").glob(".*")))
-    os.kill(jobs.workers(job)[0], signal.SIGKILL)
-    assert waited(lambda: job.restarts == 1)
+    with paced.kept_open(tmp_path):
+        job = jobs.start(env, "paced")
+        assert waited(lambda: any(path.stat().st_size for path in (tmp_path / "counts").glob(".*")))
+        os.kill(jobs.workers(job)[0], signal.SIGKILL)
+        assert waited(lambda: job.restarts == 1)
     assert job.await_termination(150)
     assert paced.wrong(tmp_path, 3000) == "", story(job)
 
@@ -137,11 +141,12 @@ def test_a_stopped_worker_is_replaced_when_its_lease_ends(jobs: Any, paced: Any,
     settings = tr.CheckpointConfig(str(tmp_path / "checkpoints"), interval=0.1)
     env = jobs.env(checkpoint=settings, restart=AT_ONCE)
     paced.flow(env, tmp_path, 6000, 3000)
-    job = jobs.start(env, "paced")
-    assert waited(lambda: job.checkpoints)
-    job._runner.machine.limits = replace(job._runner.machine.limits, lease=2_000_000)
-    os.kill(jobs.workers(job)[1], signal.SIGSTOP)
-    assert waited(lambda: job.restarts == 1 and running(job)), story(job)
+    with paced.kept_open(tmp_path):
+        job = jobs.start(env, "paced")
+        assert waited(lambda: job.checkpoints)
+        job._runner.machine.limits = replace(job._runner.machine.limits, lease=2_000_000)
+        os.kill(jobs.workers(job)[1], signal.SIGSTOP)
+        assert waited(lambda: job.restarts == 1 and running(job)), story(job)
     assert job.await_termination(150)
     assert paced.wrong(tmp_path, 6000) == "", story(job)
 
@@ -386,22 +391,26 @@ def test_a_killed_driver(jobs: Any, paced: Any, tmp_path: Path, program: Any) ->
 @pytest.mark.timeout(600)  # a cluster with a JVM for each executor
 def test_killed_executors(paced: Any, tmp_path: Path, program: Any) -> None:
     """On a cluster, two executors' JVMs and then a worker's process."""
-    records = 12_000
-    run = program("local-cluster[2,1,1024]", job=f"{records}:2500:0.2:before")
-    assert waited(lambda: run.jobs["job"].checkpoints >= 2), run.told()
-    chance = random.Random(5)
-    for i in range(3):
-        before = run.jobs["job"]
-        victim = psutil.Process(chance.choice(before.workers))
-        if i < 2:
-            (victim,) = [p for p in victim.parents() if "CoarseGrainedExecutorBackend" in " ".join(p.cmdline())]
-        victim.kill()
+    records, folder = 12_000, tmp_path / "job"
+    folder.mkdir()
+    with paced.kept_open(folder):
+        run = program("local-cluster[2,1,1024]", job=f"{records}:2500:0.2:before")
+        assert waited(lambda: run.jobs["job"].checkpoints >= 2), run.told()
+        chance = random.Random(5)
+        for i in range(3):
+            before = run.jobs["job"]
+            victim = psutil.Process(chance.choice(before.workers))
+            if i < 2:
+                (victim,) = [p for p in victim.parents() if "CoarseGrainedExecutorBackend" in " ".join(p.cmdline())]
+            victim.kill()
 
-        def recovered(before: Seen = before) -> bool:
-            now = run.jobs["job"]
-            return now.restarts > before.restarts and now.status == "RUNNING" and now.checkpoints > before.checkpoints
+            def recovered(before: Seen = before) -> bool:
+                now = run.jobs["job"]
+                return (
+                    now.restarts > before.restarts and now.status == "RUNNING" and now.checkpoints > before.checkpoints
+                )
 
-        assert waited(recovered), run.told()
+            assert waited(recovered), run.told()
     assert run.process.wait(200) == 0, run.told()
     assert run.jobs["job"].status == "FINISHED"
-    assert paced.wrong(tmp_path / "job", records) == ""
+    assert paced.wrong(folder, records) == ""

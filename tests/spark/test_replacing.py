@@ -34,16 +34,17 @@ def test_a_lost_worker_is_replaced_while_the_others_go_on(jobs: Any, paced: Any,
     standby = tr.StandbyConfig(replicas=0, spill=tr.Spill(memory_bytes=0))
     env = jobs.env(parallelism=3, checkpoint=settings, restart=AT_ONCE, standby=standby)
     paced.flow(env, tmp_path, records, 3000)
-    job = jobs.start(env, "paced")
-    takeovers = job._runner.machine.takeovers
-    for replaced, slot in enumerate([1, 0]):
-        complete = len(job.checkpoints)
-        assert waited(lambda complete=complete: len(job.checkpoints) > complete and running(job))
-        before = jobs.workers(job)
-        os.kill(before[slot], signal.SIGKILL)
-        assert waited(lambda replaced=replaced: takeovers.count > replaced, 20), story(job)
-        after = jobs.workers(job)
-        assert {one for one in before if before[one] != after[one]} == {slot}
+    with paced.kept_open(tmp_path):
+        job = jobs.start(env, "paced")
+        takeovers = job._runner.machine.takeovers
+        for replaced, slot in enumerate([1, 0]):
+            complete = len(job.checkpoints)
+            assert waited(lambda complete=complete: len(job.checkpoints) > complete and running(job))
+            before = jobs.workers(job)
+            os.kill(before[slot], signal.SIGKILL)
+            assert waited(lambda replaced=replaced: takeovers.count > replaced, 20), story(job)
+            after = jobs.workers(job)
+            assert {one for one in before if before[one] != after[one]} == {slot}
     assert job.await_termination(150)
     assert job.restarts == 0, story(job)
     assert paced.wrong(tmp_path, records) == "", story(job)
@@ -55,31 +56,32 @@ def test_standbys_take_the_slots_of_lost_workers_though_one_of_them_is_lost_as_w
     monkeypatch.setattr(
         "tailrace.runtime.driver.settings.Limits", lambda **message: replace(Limits(**message), calm=200_000)
     )
-    records = 18_000  # enough for others to stand by again before the last one is read
+    records = 12_000
     settings = tr.CheckpointConfig(str(tmp_path / "checkpoints"), interval=0.3, retain="never")
     standby = tr.StandbyConfig(replicas=2, spill=tr.Spill(memory_bytes=0, dir="checkpoint"))
     env = jobs.env(parallelism=2, checkpoint=settings, restart=AT_ONCE, standby=standby)
     paced.flow(env, tmp_path, records, 3000)
-    job = jobs.start(env, "paced")
-    machine = job._runner.machine
-    standbys = machine.roster.standbys.all
+    with paced.kept_open(tmp_path):
+        job = jobs.start(env, "paced")
+        machine = job._runner.machine
+        standbys = machine.roster.standbys.all
 
-    def ready() -> dict[int, int]:
-        return {one.hello.pid: one.index for one in list(standbys) if one.ready and one.hello is not None}
+        def ready() -> dict[int, int]:
+            return {one.hello.pid: one.index for one in list(standbys) if one.ready and one.hello is not None}
 
-    assert waited(lambda: len(ready()) == 2 and len(job.checkpoints) > 0, 30), story(job)
-    first = ready()
-    lost, *_ = first
-    os.kill(jobs.workers(job)[1], signal.SIGKILL)
-    os.kill(lost, signal.SIGKILL)
-    assert waited(lambda: machine.takeovers.count == 1, 20), story(job)
-    assert jobs.workers(job)[1] in first.keys() - {lost}, "the other standby has taken the slot"
-    shown(job, jobs.workers(job))
-    complete = len(job.checkpoints)
-    assert waited(lambda: len(ready()) == 2 and len(job.checkpoints) > complete, 30), story(job)
-    assert not ready().keys() & first.keys(), "others stand by now"
-    os.kill(jobs.workers(job)[0], signal.SIGKILL)
-    assert waited(lambda: machine.takeovers.count == 2, 20), story(job)
+        assert waited(lambda: len(ready()) == 2 and len(job.checkpoints) > 0, 30), story(job)
+        first = ready()
+        lost, *_ = first
+        os.kill(jobs.workers(job)[1], signal.SIGKILL)
+        os.kill(lost, signal.SIGKILL)
+        assert waited(lambda: machine.takeovers.count == 1, 20), story(job)
+        assert jobs.workers(job)[1] in first.keys() - {lost}, "the other standby has taken the slot"
+        shown(job, jobs.workers(job))
+        complete = len(job.checkpoints)
+        assert waited(lambda: len(ready()) == 2 and len(job.checkpoints) > complete, 30), story(job)
+        assert not ready().keys() & first.keys(), "others stand by now"
+        os.kill(jobs.workers(job)[0], signal.SIGKILL)
+        assert waited(lambda: machine.takeovers.count == 2, 20), story(job)
     assert job.await_termination(150)
     assert job.restarts == 0, story(job)
     assert paced.wrong(tmp_path, records) == "", story(job)
@@ -140,16 +142,17 @@ def test_the_loss_of_two_workers_is_covered_with_a_depth_of_two(
     standby = tr.StandbyConfig(replicas=0, depth=2)
     env = jobs.env(parallelism=3, checkpoint=settings, restart=AT_ONCE, standby=standby)
     paced.flow(env, tmp_path, records, 3000)
-    job = jobs.start(env, "paced")
-    takeovers = job._runner.machine.takeovers
-    assert waited(lambda: len(job.checkpoints) > 1 and running(job))
-    before = jobs.workers(job)
-    os.kill(before[1], signal.SIGKILL)
-    until = time.monotonic() + apart
-    assert waited(lambda: time.monotonic() >= until)
-    os.kill(before[2], signal.SIGKILL)
-    assert waited(lambda: takeovers.count >= 2, 30), story(job)
-    assert jobs.workers(job)[0] == before[0], "the survivor goes on"
+    with paced.kept_open(tmp_path):
+        job = jobs.start(env, "paced")
+        takeovers = job._runner.machine.takeovers
+        assert waited(lambda: len(job.checkpoints) > 1 and running(job))
+        before = jobs.workers(job)
+        os.kill(before[1], signal.SIGKILL)
+        until = time.monotonic() + apart
+        assert waited(lambda: time.monotonic() >= until)
+        os.kill(before[2], signal.SIGKILL)
+        assert waited(lambda: takeovers.count >= 2, 30), story(job)
+        assert jobs.workers(job)[0] == before[0], "the survivor goes on"
     assert job.await_termination(150)
     assert job.restarts == 0, story(job)
     assert paced.wrong(tmp_path, records) == "", story(job)
@@ -169,26 +172,27 @@ class RaisesOnce:
 
 
 def test_a_worker_whose_function_raises_and_one_that_freezes_are_replaced_while_the_others_go_on(
-    jobs: Any, tmp_path: Path
+    jobs: Any, paced: Any, tmp_path: Path
 ) -> None:
     records = 12_000
     settings = tr.CheckpointConfig(str(tmp_path / "checkpoints"), interval=0.3, retain="never")
     env = jobs.env(parallelism=2, checkpoint=settings, restart=tr.NoRestart(), standby=tr.StandbyConfig(replicas=0))
-    numbers = env.from_source(tr.sources.Sequence(0, records, rate=2_000))
+    numbers = env.from_source(paced.Kept(records, 2_000, str(tmp_path / "open")))
     pairs = numbers.map(RaisesOnce(2_001, tmp_path / "raised"), name="asks").key_by(lambda pair: pair[0])
     out = pairs.map(lambda pair: pair[1]).sink_to(tr.sinks.Collect())
-    job = jobs.start(env, "fails")
-    machine = job._runner.machine
-    assert waited(lambda: machine.takeovers.count == 1, 30), story(job)
-    assert "TimeoutError: the service did not answer" in story(job) and running(job)
-    complete, before = len(job.checkpoints), jobs.workers(job)
-    assert waited(lambda: len(job.checkpoints) > complete), story(job)
-    machine.limits = replace(machine.limits, lease=2_000_000)
-    os.kill(before[1], signal.SIGSTOP)
-    assert waited(lambda: machine.takeovers.count == 2, 30), story(job)
-    if psutil.pid_exists(before[1]):  # Spark may have ended it
-        os.kill(before[1], signal.SIGCONT)
-    assert jobs.workers(job)[0] == before[0] and jobs.workers(job)[1] != before[1]
+    with paced.kept_open(tmp_path):
+        job = jobs.start(env, "fails")
+        machine = job._runner.machine
+        assert waited(lambda: machine.takeovers.count == 1, 30), story(job)
+        assert "TimeoutError: the service did not answer" in story(job) and running(job)
+        complete, before = len(job.checkpoints), jobs.workers(job)
+        assert waited(lambda: len(job.checkpoints) > complete), story(job)
+        machine.limits = replace(machine.limits, lease=2_000_000)
+        os.kill(before[1], signal.SIGSTOP)
+        assert waited(lambda: machine.takeovers.count == 2, 30), story(job)
+        if psutil.pid_exists(before[1]):  # Spark may have ended it
+            os.kill(before[1], signal.SIGCONT)
+        assert jobs.workers(job)[0] == before[0] and jobs.workers(job)[1] != before[1]
     assert job.await_termination(150)
     assert job.restarts == 0, story(job)
     assert sorted(out.result()) == list(range(records))
@@ -208,16 +212,17 @@ class Keeps(tr.KeyedProcessFunction):
         yield record
 
 
-def test_two_readers_of_clocks_and_random_bytes_agree(jobs: Any, tmp_path: Path) -> None:
+def test_two_readers_of_clocks_and_random_bytes_agree(jobs: Any, paced: Any, tmp_path: Path) -> None:
     settings = tr.CheckpointConfig(str(tmp_path / "checkpoints"), interval=0.3, retain="never")
     standby = tr.StandbyConfig(replicas=0)
     env = jobs.env(parallelism=3, checkpoint=settings, restart=AT_ONCE, standby=standby)
-    both = env.from_source(tr.sources.Sequence(0, 6_000, rate=1_500)).map(marked, name="marked")
+    both = env.from_source(paced.Kept(6_000, 1_500, str(tmp_path / "open"))).map(marked, name="marked")
     one = both.key_by(lambda r: r[0] % 11).process(Keeps(), uid="one").sink_to(tr.sinks.Collect())
     other = both.key_by(lambda r: r[0] % 13).process(Keeps(), uid="other").sink_to(tr.sinks.Collect())
-    job = jobs.start(env, "marked")
-    assert waited(lambda: len(job.checkpoints) > 1 and running(job))
-    os.kill(jobs.workers(job)[1], signal.SIGKILL)
+    with paced.kept_open(tmp_path):
+        job = jobs.start(env, "marked")
+        assert waited(lambda: len(job.checkpoints) > 1 and running(job))
+        os.kill(jobs.workers(job)[1], signal.SIGKILL)
     assert job.await_termination(100)
     assert job._runner.machine.takeovers.count == 1 and job.restarts == 0, story(job)
     found = dict(one.result())
