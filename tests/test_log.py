@@ -28,13 +28,14 @@ def test_a_kind_of_warning_is_reported_once_a_minute_with_how_many_there_were() 
         assert told(sparing, "job %r restarts (restart %d)", "a", attempt) is None
     now[0] += PAUSE / 4
     assert told(sparing, "job %r restarts (restart %d)", "a", 5) == (
-        "job 'a' restarts (restart 5) (3 more warnings of this kind since the last one)"
+        "job 'a' restarts (restart 5) (3 more of this kind since the last one)"
     )
     now[0] += PAUSE
     assert told(sparing, "job %r restarts (restart %d)", "a", 6) == "job 'a' restarts (restart 6)"
 
 
-def test_other_jobs_other_kinds_and_errors_are_reported() -> None:
+@pytest.mark.parametrize("level", [logging.WARNING, logging.ERROR])
+def test_other_jobs_and_other_kinds_are_reported(level: int) -> None:
     sparing = Sparing(lambda: 5.0)
     for text, args in [
         ("job %r restarts", ("a",)),
@@ -42,8 +43,8 @@ def test_other_jobs_other_kinds_and_errors_are_reported() -> None:
         ("job %r waits", ("a",)),
         ("plain", ()),
     ]:
-        assert [told(sparing, text, *args) is None for _ in range(3)] == [False, True, True]
-    assert all(told(sparing, "job %r failed", "a", level=logging.ERROR) for _ in range(3))
+        assert [told(sparing, text, *args, level=level) is None for _ in range(3)] == [False, True, True]
+    assert all(told(sparing, "job %r runs", "a", level=logging.INFO) for _ in range(3))
 
 
 def test_a_warning_with_pauses_of_its_own_is_reported() -> None:

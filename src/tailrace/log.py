@@ -1,5 +1,6 @@
-"""The log of Tailrace. A warning that repeats is logged once in a while, not a thousand times. Records have the fields of
-`FIELDS`, as far as they are known: handlers of users find them as attributes, and `JsonLines` writes them."""
+"""The log of Tailrace. A warning or error that repeats is logged once in a while, not a thousand times. Records
+have the fields of `FIELDS`, as far as they are known: handlers of users find them as attributes, and `JsonLines` writes
+them."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from typing import Any
 from tailrace.passwords import hide_passwords
 
 PAUSE = 60.0
-"""Seconds between two warnings of a kind."""
+"""Seconds between two warnings, or errors, of a kind."""
 FIELDS = ("job", "run", "attempt", "slot", "uid")
 """The fields of a record: the name and the id of the job, the number of its restarts, the number of the worker, and the uid
 of the operator."""
@@ -31,15 +32,15 @@ _MOST = 1_000
 
 
 class Sparing(logging.Filter):
-    """Filter that lets one warning of a kind through in `PAUSE` seconds. The next one reports how many were held back. A
-    kind is the text before its values are put in, and the first value: the job, file or setting that it is about. No
-    record that is let through shows a password of a URL."""
+    """Filter that lets one warning or error of a kind through in `PAUSE` seconds. The next one reports how many were held
+    back. A kind is the text before its values are put in, and the first value: the job, file or setting that it is about.
+    No record that is let through shows a password of a URL."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._clock = clock
         self._kinds: dict[tuple[str, str], tuple[float, int]] = {}
-        """Kind -> time of its last warning that was let through, and how many were held back since."""
+        """Kind -> time of its last record that was let through, and how many were held back since."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if not self._is_due(record):
@@ -51,7 +52,7 @@ class Sparing(logging.Filter):
         return True
 
     def _is_due(self, record: logging.LogRecord) -> bool:
-        if record.levelno != logging.WARNING or getattr(record, "paced", False):
+        if record.levelno < logging.WARNING or getattr(record, "paced", False):
             return True
         now, args = self._clock(), record.args
         kind = (str(record.msg), str(args[0]) if isinstance(args, tuple) and args else "")
@@ -63,7 +64,7 @@ class Sparing(logging.Filter):
             del self._kinds[next(iter(self._kinds))]
         self._kinds[kind] = (now, 0)
         if held:
-            record.msg = f"{record.getMessage()} ({held} more warnings of this kind since the last one)"
+            record.msg = f"{record.getMessage()} ({held} more of this kind since the last one)"
             record.args = None
         return True
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tailrace.cli.showing import show, table
+from tailrace.cli.showing import FittingTable, show
 
 ROWS = [
     ["operator", "tasks", "note"],
@@ -35,7 +35,7 @@ def test_in_a_pipe_it_is_plain_text_as_wide_as_it_is(
 ) -> None:
     for name, value in (("COLUMNS", columns), ("FORCE_COLOR", "1"), ("TERM", "xterm-256color")):
         monkeypatch.setenv(name, value)
-    show("before", table(ROWS))
+    show("before", FittingTable(ROWS))
     assert capsys.readouterr().out == PLAIN
 
 
@@ -46,8 +46,26 @@ def test_on_a_terminal_a_table_has_its_width_and_a_path_stays_whole(monkeypatch:
     out = Terminal()
     monkeypatch.setattr(sys, "stdout", out)
     path = "/checkpoints/" + "x" * 100
-    show(path, table(ROWS))
+    show(path, FittingTable(ROWS))
     first, *lines = out.getvalue().splitlines()
     assert first == path
     assert "\x1b[1m" in out.getvalue(), "names of columns stand out"
     assert len(lines) > 5 and all(len(re.sub(r"\x1b\[\d*m", "", line)) <= 60 for line in lines)
+
+
+def test_on_a_narrow_terminal_columns_are_left_out_and_no_number_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("COLUMNS", "40"), ("TERM", "dumb")):
+        monkeypatch.setenv(name, value)
+    rows = [["operator", "in", "in/s", "out", "heaviest"]]
+    rows += [
+        ["the names of all visitors", "12,345,678", "12,345", "12,345,678", "3 (80%)"],
+        ["x" * 30, "?", "1", "", ""],
+    ]
+    out = Terminal()
+    monkeypatch.setattr(sys, "stdout", out)
+    show(FittingTable(rows, ["no such column", "out", "in", "heaviest"]))
+    lines = out.getvalue().splitlines()
+    assert max(map(len, lines)) <= 40
+    assert lines[0].split() == ["operator", "in/s", "heaviest"]
+    assert any(line.split()[-3:] == ["12,345", "3", "(80%)"] for line in lines)
+    assert lines[-1] == "(no room for: out, in)"

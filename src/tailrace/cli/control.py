@@ -10,7 +10,7 @@ import msgspec
 import typer
 from typer.core import TyperCommand
 
-from tailrace.cli.showing import echo, job_parts, show, table
+from tailrace.cli.showing import FittingTable, echo, job_parts, show
 from tailrace.coordinator.view.snapshot import JobSnapshot
 from tailrace.elements.durations import span_seconds
 from tailrace.elements.sizes import size_text
@@ -52,7 +52,7 @@ def list_command(as_json: JsonOption = False) -> None:
         if as_json:
             echo(json.dumps(found))
         elif found:
-            show(table([["name", "id", "status", "process"], *map(_row, found)]))
+            show(FittingTable([["name", "id", "status", "process"], *map(_row, found)]))
         else:
             echo("no job of yours is running on this machine")
 

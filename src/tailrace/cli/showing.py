@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import typer
-from rich.console import Console
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 
 from tailrace.coordinator.view.snapshot import (
@@ -24,6 +25,10 @@ from tailrace.elements.sizes import size_text
 from tailrace.elements.timestamps import isoformat
 from tailrace.passwords import hide_passwords
 
+_GAP = 2
+"""Spaces between two columns."""
+_READABLE = 12
+"""Width at which texts can still be read over several lines."""
 _WIDE = 1 << 16
 """Width of a table in a pipe, in columns: no line is broken there."""
 
@@ -33,7 +38,7 @@ def echo(text: str, err: bool = False) -> None:
     typer.echo(hide_passwords(text), err=err)
 
 
-def job_parts(shot: JobSnapshot) -> list[str | Table]:
+def job_parts(shot: JobSnapshot) -> list[str | FittingTable]:
     """A snapshot of a job, as texts and tables."""
     names = {one.uid: one.name for one in shot.graph.operators}
     lines = [f"{shot.job.name} ({shot.job.id[:8]}), process {shot.job.process}", summary_of(shot)]
@@ -55,7 +60,7 @@ def job_parts(shot: JobSnapshot) -> list[str | Table]:
     ]
 
 
-def _operators(shot: JobSnapshot, names: dict[str, str]) -> Table:
+def _operators(shot: JobSnapshot, names: dict[str, str]) -> FittingTable:
     """A line for each operator, its subtasks together. It names the subtask with most records, where there are several."""
     rows = [["operator", "tasks", "busy", "waits", "held", "in", "in/s", "out", "out/s", "waiting", "state entries"]]
     compared = any(one.skew for one in shot.operators.values())
@@ -72,10 +77,10 @@ def _operators(shot: JobSnapshot, names: dict[str, str]) -> Table:
         )
         if compared:
             rows[-1].append("" if one.skew is None else f"{one.skew.subtask} ({one.skew.share:.0%})")
-    return table(rows)
+    return FittingTable(rows, ["out", "in", "tasks", "waiting", "state entries", "held", "waits", "heaviest"])
 
 
-def _subtasks(subtasks: Sequence[SubtaskFigures], names: dict[str, str]) -> list[Table]:
+def _subtasks(subtasks: Sequence[SubtaskFigures], names: dict[str, str]) -> list[FittingTable]:
     """A line for each subtask."""
     if not subtasks:
         return []
@@ -86,10 +91,10 @@ def _subtasks(subtasks: Sequence[SubtaskFigures], names: dict[str, str]) -> list
         figures += [one.state_entries, one.under_way_seconds, one.age_seconds]
         waits_for = "" if one.under_way_seconds else one.waits_for
         rows.append([names[one.operator], str(one.subtask), *map(figure_text, figures), one.watermark, waits_for])
-    return [table(rows)]
+    return [FittingTable(rows, ["age s", "step s", "unsent", "out", "state entries", "unread", "busy s", "in"])]
 
 
-def _event_times(inputs: Sequence[InputFigures], names: dict[str, str]) -> list[Table]:
+def _event_times(inputs: Sequence[InputFigures], names: dict[str, str]) -> list[FittingTable]:
     """Event time on each input of an operator, in the subtask that is farthest behind, and the upstream subtask that holds
     it back there."""
     if all(one.watermark == "-inf" for one in inputs):
@@ -98,15 +103,15 @@ def _event_times(inputs: Sequence[InputFigures], names: dict[str, str]) -> list[
     for one in inputs:
         held = f"subtask {one.held_by}{'' if one.held_by_split is None else f', split {one.held_by_split}'}"
         rows.append([names[one.operator], names[one.source], one.watermark, str(one.subtask), held])
-    return [table(rows)]
+    return [FittingTable(rows)]
 
 
-def _loops(loops: Sequence[LoopFigures]) -> list[Table]:
+def _loops(loops: Sequence[LoopFigures]) -> list[FittingTable]:
     rows = [["loop", "waiting at its head", "gone around", "around/s", "round"]]
     for one in loops:
         figures = [one.feedback_waiting, one.feedback_total, one.feedback_rate, one.round]
         rows.append([one.name, *map(figure_text, figures)])
-    return [table(rows)] if loops else []
+    return [FittingTable(rows)] if loops else []
 
 
 def _checkpoints(taken: CheckpointsFigures) -> list[str]:
@@ -128,7 +133,7 @@ def checkpoint_text(one: CheckpointFigures) -> str:
     return text if one.policy == "aligned" else f"{text}, {one.policy}, {size_text(one.inflight_bytes)} in flight"
 
 
-def _slices(slices: list[dict[str, Any]], *, replaced: bool) -> list[str | Table]:
+def _slices(slices: list[dict[str, Any]], *, replaced: bool) -> list[str | FittingTable]:
     """The place of each slice of the job; where lost workers are replaced alone, also its standbys, its log and its
     failovers."""
     if not slices:
@@ -143,7 +148,8 @@ def _slices(slices: list[dict[str, Any]], *, replaced: bool) -> list[str | Table
             sizes = [size_text(one["log_bytes"]), f"{one['log_entries']:,}", size_text(one["kept_bytes"])]
             rows[-1] += [*_standbys(one["standbys"]), *sizes, str(one["replaced"])]
     lines = [line for one in slices for line in _failovers(one)]
-    return [table(rows), *(["\n".join(lines)] if lines else [])]
+    spare = ["attempt", "entries", "log", "kept", "executor", "behind"]
+    return [FittingTable(rows, spare), *(["\n".join(lines)] if lines else [])]
 
 
 def _standbys(standbys: list[dict[str, Any]]) -> tuple[str, str]:
@@ -177,18 +183,44 @@ def _failovers(one: dict[str, Any]) -> list[str]:
     return lines
 
 
-def table(rows: list[list[str]]) -> Table:
-    """Columns of text below their names, numbers aligned to the right."""
-    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for name, *cells in zip(*rows, strict=True):
-        number = all(cell[:1].isdigit() or cell == UNKNOWN for cell in cells)
-        made.add_column(name, justify="right" if number else "left", overflow="fold")
-    for row in rows[1:]:
-        made.add_row(*row)
-    return made
+class FittingTable:
+    """A table of texts below the names of their columns, numbers aligned to the right. Numbers are never broken: on a
+    terminal that is too narrow, columns of figures are left out, and a line below names them."""
+
+    def __init__(self, rows: list[list[str]], spare: Sequence[str] = ()) -> None:
+        """`spare`: names of columns that may be left out, the first one first."""
+        self._rows, self._spare = rows, [name for name in spare if name in rows[0]]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        columns, left_out = [_Column(name, cells) for name, *cells in zip(*self._rows, strict=True)], []
+        for name in self._spare:
+            if sum(one.least_width + _GAP for one in columns) - _GAP <= options.max_width:
+                break
+            columns = [one for one in columns if one.name != name]
+            left_out.append(name)
+        made = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
+        for one in columns:
+            made.add_column(one.name, justify="right" if one.number else "left", overflow="fold", no_wrap=one.whole)
+        for row in zip(*(one.cells for one in columns), strict=True):
+            made.add_row(*row)
+        yield made
+        if left_out:
+            yield f"(no room for: {', '.join(left_out)})"
 
 
-def show(*parts: str | Table) -> None:
+class _Column:
+    """A column of a table, below its name."""
+
+    def __init__(self, name: str, cells: list[str]) -> None:
+        self.name, self.cells = name, cells
+        self.number = all(cell[:1].isdigit() or cell == UNKNOWN for cell in cells)
+        widest = max(map(cell_len, (name, *cells)))
+        self.whole = self.number or widest <= _READABLE
+        """True if its cells are never broken."""
+        self.least_width = widest if self.whole else _READABLE
+
+
+def show(*parts: str | FittingTable) -> None:
     """Prints texts and tables, a line apart. On a terminal rich draws them; in a pipe or a file they are plain text, and as
     wide as they are."""
     plain: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
