@@ -49,6 +49,38 @@ def checkpoint(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder)
 
 
+class Named(tr.BroadcastProcessFunction):
+    """The names of numbers, which a stream of names gives."""
+
+    names = tr.BroadcastState(int, str)
+    most = tr.BroadcastState(str, int)
+
+    def process(self, value: int, ctx: Any) -> Iterator[str]:
+        yield self.names.get(value, "?")
+
+    def process_broadcast(self, value: tuple[int, str], ctx: Any) -> None:
+        self.names[value[0]] = value[1]
+
+
+def test_broadcast_state_is_written_changed_and_left_out(spark: Any, tmp_path: Path) -> None:
+    names = spark.createDataFrame([(n, f"n{n}") for n in range(4)], "key int, value string")
+    most = spark.createDataFrame([("all", 9)], "key string, value int")
+    writer = tr.SavepointWriter().put("named", Named, "names", names)
+    first = writer.put("named", Named, "most", most).write(tmp_path / "first")
+    changed = tr.SavepointWriter.of(first).drop("named", "most")
+    changed.transform("named", "names", lambda key, name: [(key + 1, name.upper())])
+    second = changed.write(tmp_path / "second")
+    with pytest.raises(tr.CheckpointNotFound, match="has no state 'most'"):
+        tr.SavepointWriter.of(second).drop("named", "most")
+    env = tr.Environment(spark, parallelism=2)
+    more = env.from_collection([(9, "nine")], uid="new").broadcast()
+    numbers = env.from_source(tr.sources.Sequence(0, 5), uid="numbers").rebalance()
+    sink = numbers.connect(more).process(Named(), uid="named").sink_to(tr.sinks.Collect(), uid="out")
+    assert env.check_restore(second).fits
+    env.execute("naming", from_checkpoint=second).await_termination()
+    assert sorted(sink.result()) == ["?", "N0", "N1", "N2", "N3"]
+
+
 def state(spark: Any, path: str, name: str) -> dict[Any, Any]:
     tr.spark.register(spark)
     df = spark.read.format("tailrace-state").options(uid="counts", state=name).load(path)

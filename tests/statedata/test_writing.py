@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import tailrace as tr
+from tailrace.state.backend import MetaPart
 from tailrace.state.format import TableInfo
 from tailrace.state.manifest import StateFile, savepoint_of
 from tailrace.state.paths import SAVEPOINT, published_mark
@@ -25,8 +27,10 @@ from tailrace.statedata.writing import (
     NewTable,
     OperatorJob,
     changed_entries,
+    changed_pairs,
     entry_batch,
     marker_rows,
+    new_copy,
     write_parts,
 )
 from tailrace.storage.finding import resolve
@@ -35,6 +39,7 @@ from tailrace.storage.origins import origin_at
 from tailrace.storage.reading import verify
 from tailrace.storage.savepoints import copy_savepoint
 from tailrace.storage.store import Store
+from tailrace.task.operators.broadcasts.waiting import Waiting, write_waiting
 from tailrace.testing.inprocess import prepared_simulation
 from tailrace.testing.memorystore import MemoryFiles
 
@@ -411,3 +416,120 @@ def test_files_that_the_driver_does_not_see_are_refused(tmp_path: Path) -> None:
     store: Store = new_folder(str(tmp_path / "new"), "job")
     with pytest.raises(tr.ConfigError, match="they do not share this folder"):
         complete(store, CheckpointPlan("job", 16), [StateFile(0, "1/chk-1/w0-0.state", 10)], 0, "by-hand")
+
+
+class Named(tr.BroadcastProcessFunction):
+    """The names of numbers, which a stream of names gives."""
+
+    names = tr.BroadcastState(int, str)
+
+    def process(self, value: int, ctx: Any) -> Any:
+        yield self.names.get(value, "?")
+
+    def process_broadcast(self, value: tuple[int, str], ctx: Any) -> None:
+        self.names[value[0]] = value[1]
+
+
+NAMES = NewTable(TableInfo("names", "broadcast", "pickle", "int, str"), (int, str))
+
+
+def naming(sink: Any, new: list[tuple[int, str]], ordered: bool) -> Callable[[tr.Environment], None]:
+    def build(env: tr.Environment) -> None:
+        names = env.from_collection(new, uid="new").assign_timestamps(lambda name: name[0])
+        numbers = env.from_source(tr.sources.Sequence(0, 5), uid="numbers").assign_timestamps(lambda n: n + 100)
+        keyed = numbers.rebalance().key_by(lambda n: n)
+        found = keyed.connect(names.broadcast()).process(Named(), ordered=ordered, uid="named")
+        found.sink_to(sink, uid="out")
+
+    return build
+
+
+def naming_job(folder: Path, **more: Any) -> OperatorJob:
+    return OperatorJob(str(folder / "new"), None, "job", 16, "named", "named", (), **more)
+
+
+def names_of(path: str) -> dict[Any, Any]:
+    stored = StoredCheckpoint.open(path)
+    return {key: name for one in stored.entries("named", {"names"}, (0, 16)) for key, name in one.entries.items()}
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_every_subtask_finds_the_broadcast_state_that_was_written(tmp_path: Path, ordered: bool) -> None:
+    job = naming_job(
+        tmp_path, parts=3, copies={"names": new_copy(NAMES, "named", [(1, "one"), (3, "three"), (4, "four")])}
+    )
+    path = written(tmp_path, job, [])
+    assert names_of(path) == {1: "one", 3: "three", 4: "four"}
+    sink = tr.sinks.Collect()
+    started(path, naming(sink, [(9, "nine")], ordered), 3)
+    assert Counter(sink.result()) == Counter(["?", "one", "?", "three", "four"])
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_broadcast_state_is_changed_and_left_out_in_all_subtasks(
+    checkpoint_of: Any, tmp_path: Path, ordered: bool
+) -> None:
+    base = StoredCheckpoint.open(
+        on_disk(checkpoint_of(naming(tr.sinks.Collect(), [(0, "a"), (1, "b")], ordered)), tmp_path)
+    )
+    base.check_copies("named")
+    kept = KeptTables(base.url, None, tuple(base.operator("named").tables))
+    source = KeptTables(base.url, None, (base.table("named", "names"),))
+    table = replace(naming_job(tmp_path), tables=(NAMES,))
+    changed = changed_pairs(table, 0, source, (0, 1), lambda key, name: [(key + 1, name.upper())])
+    copies = {"names": new_copy(NAMES, "named", [pair for pairs in changed for pair in pairs])}
+    for number, (more, expected) in enumerate(
+        (({"copies": copies}, {1: "A", 2: "B"}), ({"gone": {"names"}}, {}), ({}, {0: "a", 1: "b"}))
+    ):
+        folder = tmp_path / str(number)
+        job = naming_job(folder, kept=kept, first_slot=1, fresh=False, **more)
+        path = written(folder, job, [], base, {"numbers", "new", "out"})
+        assert names_of(path) == expected
+        sink = tr.sinks.Collect()
+        started(path, naming(sink, [], ordered), number + 1)
+        assert Counter(sink.result()) == Counter(expected.get(n, "?") for n in range(5))
+
+
+@pytest.mark.parametrize(
+    ("pairs", "message"),
+    [
+        ([(1, "a"), (1, "b")], "state 'names' of operator 'named': key 1 is there twice; a key has one value"),
+        ([([1], "a")], "state 'names' of operator 'named' cannot be saved: .*unhashable"),
+        ([(1, lambda: 0)], "state 'names' of operator 'named' cannot be saved"),
+    ],
+)
+def test_what_is_no_broadcast_state_is_refused(pairs: Any, message: str) -> None:
+    with pytest.raises(tr.IncompatibleState, match=message):
+        new_copy(NAMES, "named", pairs)
+
+
+@pytest.mark.parametrize(
+    ("keys", "values", "message"),
+    [
+        ([1], pa.array([None], pa.string()), "the value None of key 1 is None: leave the row out"),
+        (["a"], ["b"], "the key is of type str, and int, str is declared"),
+        ([1], [2], "the value is of type int, and int, str is declared"),
+    ],
+)
+def test_entries_of_a_broadcast_state_are_of_the_declared_types(
+    tmp_path: Path, keys: Any, values: Any, message: str
+) -> None:
+    job = job_in(tmp_path, tables=(NAMES,))
+    rows = pa.RecordBatch.from_arrays([pa.array(keys), pa.array(values)], names=["key", "value"])
+    with pytest.raises(tr.IncompatibleState, match=message):
+        Conversion(job, 0).pairs(rows)
+
+
+def test_broadcast_state_is_not_changed_where_subtasks_had_come_to_different_records(
+    monkeypatch: pytest.MonkeyPatch, checkpoint_of: Any
+) -> None:
+    """A subtask that is behind would process a record on what the others have made of it."""
+    stored = checkpoint_of(naming(tr.sinks.Collect(), [(0, "a")], True))
+
+    def metas(self: StoredCheckpoint, uid: str) -> list[MetaPart]:
+        coming: list[list[tuple[int, int]]] = [[], [(5, 0)]]
+        return [MetaPart(i, 2, False, write_waiting(Waiting(1, one), [0] * len(one))) for i, one in enumerate(coming)]
+
+    monkeypatch.setattr(StoredCheckpoint, "metas", metas)
+    with pytest.raises(tr.ConfigError, match=r"operator 'named', .* had come to different broadcast records"):
+        stored.check_copies("named")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 from typing import Any, NoReturn, Protocol
 
@@ -303,6 +303,23 @@ def saved_copies(data: bytes) -> dict[str, tuple[TableInfo, bytes]]:
         for name, one in saved.items()
         if one.kind == BROADCAST
     }
+
+
+def saved_copy(table: TableInfo, codec: Codec, entries: dict[Any, Any]) -> tuple[TableInfo, bytes]:
+    """The description of a broadcast state with these entries, and its part in what an operator saves. Errors of the encoder
+    are passed on."""
+    data = codec.encode(entries)
+    saved = _Saved(codec.name, table.type, True, data, codec.notes.listed, BROADCAST)
+    made = TableInfo(table.name, BROADCAST, codec.name, table.type, saved.classes, not entries, listed=True)
+    return made, _encoder.encode(saved)
+
+
+def with_copies(data: bytes | None, new: Mapping[str, bytes], gone: Collection[str]) -> bytes | None:
+    """What an operator saved, without the broadcast states `gone`, and with new ones (`saved_copy`) by their names."""
+    saved = {} if data is None else _decoder.decode(data)
+    left = {name: one for name, one in saved.items() if name not in gone}
+    left |= {name: msgspec.msgpack.decode(one, type=_Saved) for name, one in new.items()}
+    return _encoder.encode(left) if left else None
 
 
 def other_kind(name: str, old: str, new: str) -> str:

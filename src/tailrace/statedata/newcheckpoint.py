@@ -1,7 +1,7 @@
 """A savepoint that a user makes: its folder, the parts it takes over from a checkpoint, and the manifest that makes it real.
 
 Parts that are taken over are copied block by block and not decoded. The keyed state of changed operators is written by
-`writing`; their state that is not keyed is taken over.
+`writing`; their state that is not keyed is taken over, but for broadcast states that are made anew.
 """
 
 from __future__ import annotations
@@ -138,9 +138,18 @@ def _records(plan: CheckpointPlan) -> list[OperatorRecord]:
         if record.uid in plan.dropped:
             continue
         job = changed.pop(record.uid, None)
-        found.append(record if job is None else msgspec.structs.replace(record, tables=job.infos(), stateful=True))
-    found += [OperatorRecord(one.uid, one.name, 1, [False], one.infos(), True) for one in changed.values()]
+        if job is not None:
+            record = msgspec.structs.replace(record, tables=job.infos(), stateful=True, own=_own(record.own, job))
+        found.append(record)
+    for one in changed.values():
+        found.append(OperatorRecord(one.uid, one.name, 1, [False], one.infos(), True, own=_own([], one)))
     return found
+
+
+def _own(old: list[TableInfo], job: OperatorJob) -> list[TableInfo]:
+    """The descriptions of what an operator has beside keyed state."""
+    left = [one for one in old if one.name not in job.copies and one.name not in job.gone]
+    return [*left, *(info for info, _ in job.copies.values())]
 
 
 def _with_classes(store: Store, records: list[OperatorRecord], written: Sequence[StateFile]) -> list[OperatorRecord]:
@@ -221,7 +230,8 @@ def _copy_operator(
 ) -> None:
     """Copies the state of a subtask; of an operator that is changed, only the state that is not keyed."""
     tables: list[TableInfo] = list(part.tables) if job is None else job.infos()
-    copy = msgspec.structs.replace(part, tables=tables, blocks=[], full=[], chains={}, feedback=[])
+    meta = part.meta if job is None else job.meta(part)
+    copy = msgspec.structs.replace(part, meta=meta, tables=tables, blocks=[], full=[], chains={}, feedback=[])
     full: list[int] = []
     if job is None and part.chains:
         names = {table.name for table in base.operator(part.uid).tables} | {table.name for table in tables}

@@ -29,7 +29,7 @@ from tailrace.statedata.types import declared_decoder
 from tailrace.storage.finding import find_by_number, resolve
 from tailrace.storage.reading import load_index, own_indexes, read_state
 from tailrace.storage.store import Store
-from tailrace.task.operators.broadcasts.waiting import without_waiting
+from tailrace.task.operators.broadcasts.waiting import waiting_of, without_waiting
 from tailrace.task.subtask.snapshot import read_meta
 
 
@@ -116,6 +116,16 @@ class StoredCheckpoint:
             raise CheckpointNotFound(f"{self.url}: operator {uid!r} {what}; {self.contents()}")
         raise CheckpointNotFound(f"{self.url}: operator {uid!r} has no state {state!r}; {self.contents()}")
 
+    def check_copies(self, uid: str) -> None:
+        """Raises `ConfigError` if the broadcast states of an operator cannot be changed: its subtasks are called in order,
+        and had come to different broadcast records, so that their copies differ."""
+        waiting = [waiting_of(part) for part in self.metas(uid)]
+        if len({(one.received, *one.coming) for one in waiting if one is not None}) > 1:
+            raise ConfigError(
+                f"{self.url}: the subtasks of operator {uid!r}, which is called in order, had come to different broadcast "
+                f"records, so their copies of its broadcast states differ; begin with another checkpoint of the job"
+            )
+
     def contents(self) -> str:
         """The operators with their states, as a text for a message."""
         lines = []
@@ -171,12 +181,19 @@ class StoredCheckpoint:
         """The broadcast states of an operator. They count as being in the first key group."""
         found: dict[str, tuple[TableInfo, bytes]] = {}
         if any(table.kind == BROADCAST for one in self.manifest.operators if one.uid == uid for table in one.own):
-            parts = [part for index in self.indexes.values() for part in index.operators if part.uid == uid]
-            for part in sorted(parts, key=lambda one: one.subtask, reverse=True):
-                data = None if part.meta is None else read_meta(part.meta).data
-                bare = without_waiting(MetaPart(part.subtask, part.parallelism, part.finished, data)).data
+            for part in sorted(self.metas(uid), key=lambda one: one.subtask, reverse=True):
+                bare = without_waiting(part).data
                 found |= {} if bare is None else saved_copies(bare)
         return found
+
+    def metas(self, uid: str) -> list[MetaPart]:
+        """What the subtasks of an operator have beside keyed state."""
+        parts = [part for index in self.indexes.values() for part in index.operators if part.uid == uid]
+        return [
+            MetaPart(part.subtask, part.parallelism, part.finished, read_meta(part.meta).data)
+            for part in parts
+            if part.meta is not None
+        ]
 
     def entries(self, uid: str, tables: Collection[str], groups: tuple[int, int]) -> Iterator[GroupEntries]:
         """The entries of these tables of an operator in the key groups [first, last): each key once, with its value in the

@@ -25,6 +25,7 @@ from tailrace.state.blocks import Blocks, Encoder
 from tailrace.state.codecs import Codec, codec_for, pickle_codec
 from tailrace.state.format import Index, OperatorPart, TableInfo
 from tailrace.state.manifest import StateFile
+from tailrace.state.operator_state import BROADCAST, saved_copy
 from tailrace.state.parts import BlockOf
 from tailrace.state.paths import state_file
 from tailrace.state.tables import MemoryBase, StateTable
@@ -33,7 +34,7 @@ from tailrace.statedata.values import is_tuple, state_values
 from tailrace.storage.opening import open_folder
 from tailrace.storage.reading import read_state
 from tailrace.storage.store import Store
-from tailrace.task.subtask.snapshot import FileBuilder
+from tailrace.task.subtask.snapshot import FileBuilder, with_broadcast_states
 
 INCARNATION = CHECKPOINT = 1
 """Incarnation and number of the one checkpoint in the folder."""
@@ -58,7 +59,8 @@ class NewTable:
         """The codec of its values. Raises `ConfigError`."""
         if self.info.encoding == "pickle":
             return pickle_codec()
-        return codec_for(self.info.kind, self.type, self.info.encoding, self.info.name)
+        kind = "map" if self.info.kind == BROADCAST else self.info.kind
+        return codec_for(kind, self.type, self.info.encoding, self.info.name)
 
 
 @dataclass(frozen=True)
@@ -87,10 +89,29 @@ class OperatorJob:
     """Number of files that are written of the operator."""
     first_slot: int = 0
     """The slot of the first of these files."""
+    copies: Mapping[str, tuple[TableInfo, bytes]] = field(default_factory=dict)
+    """Name -> description and bytes of each broadcast state that is made anew (`new_copy`)."""
+    gone: Collection[str] = ()
+    """Names of the other broadcast states of the checkpoint that are left out."""
+    fresh: bool = True
+    """True if no part that is taken over has a meta: then the first file has one, if there are copies."""
 
     def infos(self) -> list[TableInfo]:
         """The tables, in the order in which files count them: new ones first."""
         return [*(one.info for one in self.tables), *(self.kept.tables if self.kept is not None else ())]
+
+    def meta(self, part: OperatorPart) -> bytes | None:
+        """The meta of a part that is taken over, with broadcast states as they are to be."""
+        if part.meta is None or not (self.copies or self.gone):
+            return part.meta
+        return with_broadcast_states(part.meta, part.subtask, self._data_of_copies(), self.gone)
+
+    def first_meta(self) -> bytes | None:
+        """The meta of the first file."""
+        return with_broadcast_states(None, 0, self._data_of_copies()) if self.fresh and self.copies else None
+
+    def _data_of_copies(self) -> dict[str, bytes]:
+        return {name: data for name, (_, data) in self.copies.items()}
 
     def groups(self, part: int) -> range:
         """The key groups of a part."""
@@ -115,16 +136,20 @@ class Conversion:
     value: Callable[[Any], Any] | None = None
 
     def batch(self, data: pa.RecordBatch) -> pa.RecordBatch:
-        """The entries of a batch with columns `key` and `value`. Raises `UserCodeError` if a function of the user raises,
-        and `IncompatibleState` for a value that the state does not take."""
+        """The entries of a batch with columns `key` and `value`, to be sent. Raises as `pairs` does."""
+        return entry_batch(self.job, self.table, self.pairs(data))
+
+    def pairs(self, data: pa.RecordBatch) -> list[tuple[Any, Any]]:
+        """The keys and values of a batch. Raises `UserCodeError` if a function of the user raises, and `IncompatibleState`
+        for a value that the state does not take."""
         keys = self._make(data.column(0), self.key, "key")
         values = self._make(data.column(1), self.value, "value")
         check = _taker(self.job.tables[self.table])
         for key, value in zip(keys, values, strict=True):
-            why = check(value)
+            why = check(key, value)
             if why is not None:
                 raise _refusal(self.job, self.table, key, value, why)
-        return entry_batch(self.job, self.table, list(zip(keys, values, strict=True)))
+        return list(zip(keys, values, strict=True))
 
     @property
     def _who(self) -> str:
@@ -161,26 +186,29 @@ def unsettled_struct(kind: pa.DataType) -> bool:
 _KINDS: dict[str, type[Any]] = {"list": list, "map": dict}
 _CHECKED: dict[Any, tuple[type, ...]] = {int: (int,), float: (float, int), str: (str,), bool: (bool,), bytes: (bytes,)}
 _BY_NAME: dict[str, tuple[type, ...]] = {one.__name__: taken for one, taken in _CHECKED.items()}
-Taker = Callable[[Any], str | None]
+_NO_VALUE = "is None: leave the row out, or say with value= what it is to be"
+Taker = Callable[[Any, Any], str | None]
 
 
 def _taker(table: NewTable, *, kept: bool = False) -> Taker:
-    """A function that returns the reason why the state does not take a value; None if it takes it. `kept`: the table keeps
-    the declaration of the checkpoint, of which only the name of the type is known."""
+    """A function that returns the reason why the state does not take a value of a key; None if it takes it. `kept`: the
+    table keeps the declaration of the checkpoint, of which only the name of the type is known."""
     declared = table.type if isinstance(table.type, tuple) else (table.type,)
     plain = [_CHECKED.get(one) for one in declared]
     if kept:
-        names = table.info.type.split(", ") if table.info.kind == "map" else [table.info.type]
+        names = table.info.type.split(", ") if table.info.kind in ("map", BROADCAST) else [table.info.type]
         plain = [_BY_NAME.get(name) for name in names] if len(names) < 3 else []
     expected = _KINDS.get(table.info.kind)
     if expected is not None:
         return _inside(table, expected, plain)
+    if table.info.kind == BROADCAST:
+        return _of_entries(table, plain)
     if table.info.kind not in ("value", "reducing"):
         plain = [None]
 
-    def check(value: Any) -> str | None:
+    def check(key: Any, value: Any) -> str | None:
         if value is None:
-            return "is None: leave the row out, or say with value= what it is to be"
+            return _NO_VALUE
         return None if _fits(value, plain[0]) else f"is of type {type(value).__name__}, and {_advice(table)}"
 
     return check
@@ -189,7 +217,7 @@ def _taker(table: NewTable, *, kept: bool = False) -> Taker:
 def _inside(table: NewTable, expected: type[Any], plain: list[tuple[type, ...] | None]) -> Taker:
     """A function like the one of `_taker`, for a list or a map whose items are of the declared types."""
 
-    def check(value: Any) -> str | None:
+    def check(key: Any, value: Any) -> str | None:
         if type(value) is not expected:
             return f"is no {expected.__name__}, and the state is of kind {table.info.kind!r}"
         parts: tuple[Iterable[Any], ...] = (value,)
@@ -199,6 +227,20 @@ def _inside(table: NewTable, expected: type[Any], plain: list[tuple[type, ...] |
             for item in items if kinds is not None else ():
                 if not _fits(item, kinds):
                     return f"holds {short_repr(item, 80)} of type {type(item).__name__}, and {_advice(table)}"
+        return None
+
+    return check
+
+
+def _of_entries(table: NewTable, plain: list[tuple[type, ...] | None]) -> Taker:
+    """A function like the one of `_taker`, for the entries of a broadcast state, whose keys are declared as well."""
+
+    def check(key: Any, value: Any) -> str | None:
+        if value is None:
+            return _NO_VALUE
+        for what, one, kinds in zip(("key", "value"), (key, value), plain, strict=False):
+            if not _fits(one, kinds):
+                return f"does not fit: the {what} is of type {type(one).__name__}, and {_advice(table)}"
         return None
 
     return check
@@ -246,8 +288,16 @@ def marker_rows(parts: int) -> list[tuple[int, int, int, bytes]]:
 def changed_entries(
     job: OperatorJob, table: int, kept: KeptTables, groups: tuple[int, int], change: Callable[[Any, Any], Pairs]
 ) -> Iterator[pa.RecordBatch]:
-    """The entries that a function of the user makes of the entries of the one table in `kept`. Raises `UserCodeError` if the
-    function raises, and `IncompatibleState` for a value that the state does not take."""
+    """The entries that a function of the user makes of the entries of the one table in `kept`, to be sent. Raises as
+    `changed_pairs` does."""
+    return (entry_batch(job, table, pairs) for pairs in changed_pairs(job, table, kept, groups, change) if pairs)
+
+
+def changed_pairs(
+    job: OperatorJob, table: int, kept: KeptTables, groups: tuple[int, int], change: Callable[[Any, Any], Pairs]
+) -> Iterator[list[tuple[Any, Any]]]:
+    """The keys and values that a function of the user makes of the entries of the one table in `kept`. Raises
+    `UserCodeError` if the function raises, and `IncompatibleState` for a value that the state does not take."""
     stored = StoredCheckpoint.open(kept.path, kept.options)
     name = kept.tables[0].name
     keeps = job.tables[table].info == kept.tables[0]
@@ -258,10 +308,10 @@ def changed_entries(
         key: Any = None
         try:
             for key, value in one.entries.items():
-                strict = not keeps or check(value) is None  # a job may have left values of undeclared types
+                strict = not keeps or check(key, value) is None  # a job may have left values of undeclared types
                 for pair in change(key, value):
                     new, held = pair
-                    why = check(held) if strict else None
+                    why = check(new, held) if strict else None
                     if shaped and not (type(held) is type(value) and _alike(value[1:], held[1:])):
                         why = _SHAPE
                     if why is not None:
@@ -277,8 +327,27 @@ def changed_entries(
                 subtask=0,
                 permanent=True,
             ) from error
-        if pairs:
-            yield entry_batch(job, table, pairs)
+        yield pairs
+
+
+def new_copy(table: NewTable, uid: str, pairs: Pairs) -> tuple[TableInfo, bytes]:
+    """The description and the bytes of a broadcast state of an operator, with these entries. Raises `IncompatibleState` for
+    a key that is there twice, and for what cannot be a key, or cannot be saved."""
+    who, entries, key = f"state {table.info.name!r} of operator {uid!r}", dict[Any, Any](), None
+    try:
+        for key, value in pairs:
+            if key in entries:
+                raise IncompatibleState(f"{who}: {_twice(key)}")
+            entries[key] = value
+        return saved_copy(table.info, table.codec(), entries)
+    except TailraceError:
+        raise
+    except Exception as error:
+        raise IncompatibleState(f"{who} cannot be saved: {error_text(error)}") from error
+
+
+def _twice(key: Any) -> str:
+    return f"key {key!r} is there twice; a key has one value: group the rows by key first"
 
 
 _SHAPE = "is made of other parts than it was: of `aggregate` it is the key, and an accumulator for each aggregate"
@@ -322,7 +391,8 @@ class _Part:
         index = Index(job.job, INCARNATION, CHECKPOINT, job.first_slot + self.part, job.max_parallelism)
         self.builder = FileBuilder(name, index)
         self.writer = self.store.writer(name)
-        self.operator = OperatorPart(job.uid, job.name, 0, 1, tables=job.infos())
+        meta = None if self.part else job.first_meta()
+        self.operator = OperatorPart(job.uid, job.name, 0, 1, meta=meta, tables=job.infos())
         self.groups = job.groups(self.part)
         self.at = self.groups.start
         self.full: list[int] = []
@@ -348,10 +418,7 @@ class _Part:
         known = plain_key(key)
         if known in self.seen:
             name = self.job.tables[table].info.name
-            raise IncompatibleState(
-                f"state {name!r} of operator {self.job.uid!r}: key {key!r} is there twice; a key has one value: group "
-                f"the rows by key first"
-            )
+            raise IncompatibleState(f"state {name!r} of operator {self.job.uid!r}: {_twice(key)}")
         self.seen.add(known)
         self.blocks.put(self.tables[table], group, known, value, None)
         self.entries += 1

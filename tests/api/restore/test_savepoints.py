@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 import tailrace as tr
-from tailrace.state.format import TableInfo
 
 
 class Count(tr.KeyedProcessFunction):
@@ -121,15 +120,3 @@ def test_windows_cannot_be_changed(tmp_path: Path) -> None:
 def test_a_checkpoint_that_is_not_there_is_reported_with_what_is(tmp_path: Path) -> None:
     with pytest.raises(tr.CheckpointNotFound, match="there is no checkpoint in"):
         tr.SavepointWriter.of(tmp_path / "nothing")
-
-
-def test_broadcast_state_is_neither_changed_nor_left_out_without_an_effect() -> None:
-    class Base:
-        def table(self, uid: str, state: str) -> TableInfo:
-            return TableInfo(state, "broadcast")
-
-    writer = tr.SavepointWriter()
-    writer.base = Base()
-    for change in (lambda: writer.transform("ruled", "rules", lambda k, v: []), lambda: writer.drop("ruled", "rules")):
-        with pytest.raises(tr.ConfigError, match="broadcast state goes on as it is"):
-            change()

@@ -17,7 +17,7 @@ from tailrace.state.codecs import codec_for
 from tailrace.state.declarations import type_name
 from tailrace.state.format import TableInfo
 from tailrace.state.handles import State, states_of
-from tailrace.state.operator_state import BROADCAST
+from tailrace.state.operator_state import BROADCAST, declared_operator_states, other_kind
 from tailrace.state.ttl import plain_encoding
 
 Change = Callable[[Any, Any], Iterable[tuple[Any, Any]]]
@@ -88,9 +88,10 @@ class SavepointWriter:
     ) -> SavepointWriter:
         """Replaces the entries of a state of the operator `uid`. `function` is the process function (or its class) that
         declares the state, `state` the attribute. `df` has the columns `key` and `value`, and a row for each key. The value
-        of a `ListState` is an array, of a `MapState` a map, of an `AggregatingState` the accumulator. The functions `key`
-        and `value` make the key and the value from what the columns hold. Returns the writer. Raises `ConfigError` for
-        arguments that do not go together, and for a state that was changed before."""
+        of a `ListState` is an array, of a `MapState` a map, of an `AggregatingState` the accumulator. The rows of a
+        `BroadcastState` are its entries. The functions `key` and `value` make the key and the value from what the columns
+        hold. Returns the writer. Raises `ConfigError` for arguments that do not go together, and for a state that was
+        changed before."""
         who = f"put({uid!r}, ..., {state!r})"
         self._check_free(who, uid, state)
         for name, made in (("key", key), ("value", value)):
@@ -100,8 +101,10 @@ class SavepointWriter:
             found = f"the columns {', '.join(df.columns)}" if hasattr(df, "columns") else f"is a {type(df).__name__}"
             raise ConfigError(f"{who}: expected a DataFrame with the columns key and value; this has {found}")
         info, type_ = _declaration(function, state, who)
-        self.new[uid, state] = NewState(uid, info, type_, df, key, value)
         known = self.base is not None and any(one.uid == uid for one in self.base.manifest.operators)
+        if known and info.kind == BROADCAST:
+            self.base.check_copies(uid)
+        self.new[uid, state] = NewState(uid, info, type_, df, key, value)
         if not known:
             named = function if isinstance(function, type) else type(function)
             self.names.setdefault(uid, named.__name__)
@@ -112,20 +115,25 @@ class SavepointWriter:
         replace an entry: none, one or several. With `function`, the process function (or its class) that declares the state
         now, values are written as it declares them; else as they were. Returns the writer. Raises `CheckpointNotFound` for
         an operator or state that the checkpoint does not have. Raises `ConfigError` for wrong arguments, for a state that
-        was changed before, and for windows, whose timers would stay as they are."""
+        was changed before, and for windows, whose timers would stay as they are. Broadcast state is changed in the program
+        that writes, like other state in Spark's tasks."""
         who = f"transform({uid!r}, {state!r})"
         self._check_free(who, uid, state)
         if not callable(change):
             raise ConfigError(f"{who}: expected a function of key and value, not {change!r}")
-        old = self._base(who).table(uid, state)
-        _check_keyed(old, who)
+        base = self._base(who)
+        old = base.table(uid, state)
         if old.kind in ("window", "session"):  # each window has timers under its key, and never fires without them
             raise ConfigError(
                 f"{who}: windows go on as they are, or not at all: drop({uid!r}) leaves them out; change their results, or "
                 f"the records that come into them"
             )
+        if old.kind == BROADCAST:
+            base.check_copies(uid)
         if function is not None:
             info, type_ = _declaration(function, state, who)
+            if (info.kind == BROADCAST) != (old.kind == BROADCAST):
+                raise ConfigError(f"{who}: {other_kind(state, old.kind, info.kind)}")
         elif plain_encoding(old.encoding) != "pickle":
             raise ConfigError(
                 f"{who}: its values are encoded by {plain_encoding(old.encoding)}; give function=, which declares their type"
@@ -147,7 +155,8 @@ class SavepointWriter:
             self.dropped.add(uid)
             return self
         self._check_free(f"drop({uid!r}, {state!r})", uid, state)
-        _check_keyed(base.table(uid, state), f"drop({uid!r}, {state!r})")
+        if base.table(uid, state).kind == BROADCAST:
+            base.check_copies(uid)
         self.dropped_states.add((uid, state))
         return self
 
@@ -179,25 +188,21 @@ class SavepointWriter:
             raise ConfigError(f"{who}: this state was changed before, and can be changed once")
 
 
-def _check_keyed(table: TableInfo, who: str) -> None:
-    """Raises `ConfigError` for a broadcast state, which goes along with the parts of subtasks."""
-    if table.kind == BROADCAST:
-        raise ConfigError(
-            f"{who}: broadcast state goes on as it is; have a record of the broadcast stream change it, or give the new "
-            f"state another name and start with allow_dropped_state"
-        )
-
-
 def _declaration(function: Any, state: str, who: str) -> tuple[TableInfo, Any]:
-    """The table and the type of a state that a process function declares. Raises `ConfigError` if there is none."""
+    """The table and the type of a state that a process function declares, keyed or broadcast. Raises `ConfigError` if there
+    is none."""
     kind = function if isinstance(function, type) else type(function)
     if not issubclass(kind, DECLARE_STATE):
         raise ConfigError(
             f"{who}: expected the process function that declares the state, or its class, not {function!r}"
         )
-    found: dict[str, State] = {one.name: one for one in states_of(object.__new__(kind)).values()}
+    made: Any = object.__new__(kind)
+    found: dict[str, State] = {one.name: one for one in states_of(made).values()}
+    shared = {one.name: one for one in declared_operator_states(made).values() if one.kind == BROADCAST}
+    if state in shared:
+        return shared[state].bind().table_info(), shared[state].type
     if state not in found:
-        there = ", ".join(map(repr, found)) or "no state"
+        there = ", ".join(map(repr, (*found, *shared))) or "no state"
         raise ConfigError(f"{who}: {kind.__name__} declares {there}")
     one = found[state]
     codec = codec_for(one.kind, one.type, one.encoding, one.name)

@@ -6,6 +6,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from tailrace import errors
@@ -17,7 +18,9 @@ from tailrace.spark.data.statesource import as_in_the_program, carry
 from tailrace.spark.data.types import check_types
 from tailrace.spark.shipping.delivery import bringing
 from tailrace.spark.shipping.executors import with_tailrace
+from tailrace.state.format import TableInfo
 from tailrace.state.manifest import StateFile
+from tailrace.state.operator_state import BROADCAST
 from tailrace.statedata.columns import GROUPS_AT_ONCE, split_groups
 from tailrace.statedata.newcheckpoint import CheckpointPlan, check_alone, complete, give_up, new_folder
 from tailrace.statedata.stored import StoredCheckpoint
@@ -27,7 +30,9 @@ from tailrace.statedata.writing import (
     NewTable,
     OperatorJob,
     changed_entries,
+    changed_pairs,
     marker_rows,
+    new_copy,
     unsettled_struct,
     write_parts,
 )
@@ -54,7 +59,7 @@ def write_savepoint(
         jobs = _jobs(writer, store.url, options, job, application(spark).total_slots() or 8)
         written: list[StateFile] = []
         for operator in jobs:
-            states = [one for one in writer.new.values() if one.uid == operator.uid]
+            states = _new_of(writer, operator.uid, copied=False)
             written += _write_states(spark, operator, states, writer)
         plan = CheckpointPlan(job, writer.max_parallelism, jobs, base, writer.dropped)
         return complete(store, plan, written, int(time.time() * 1_000_000), run_id)
@@ -86,20 +91,44 @@ def _jobs(
     found: list[OperatorJob] = []
     slot = 0 if base is None else 1
     for uid in dict.fromkeys(uid for uid, _ in (*writer.new, *sorted(writer.dropped_states))):
-        tables = tuple(NewTable(one.info, one.type) for one in writer.new.values() if one.uid == uid)
-        kept, name, weight = None, writer.names.get(uid, uid), 0
+        tables = tuple(NewTable(one.info, one.type) for one in _new_of(writer, uid, copied=False))
+        kept, name, weight, left_out, fresh = None, writer.names.get(uid, uid), 0, set[str](), True
         if base is not None and uid not in writer.names:
-            gone = {one.info.name for one in tables} | {state for one, state in writer.dropped_states if one == uid}
+            gone = {state for one, state in (*writer.new, *writer.dropped_states) if one == uid}
             record = base.operator(uid)
+            left_out = {one.name for one in record.own if one.kind == BROADCAST} & gone
+            fresh = not base.metas(uid)
             name = record.name
             kept = KeptTables(
                 base.url, writer.storage_options, tuple(one for one in record.tables if one.name not in gone)
             )
             weight = sum(base.weights(uid, {one.name for one in record.tables}).values())
         parts = min(writer.max_parallelism, max(slots, weight // GROUPS_AT_ONCE + 1))
-        found.append(OperatorJob(folder, options, job, writer.max_parallelism, uid, name, tables, kept, parts, slot))
+        made = OperatorJob(folder, options, job, writer.max_parallelism, uid, name, tables, kept, parts, slot)
+        copies = {one.info.name: _copy(made, one, writer) for one in _new_of(writer, uid, copied=True)}
+        found.append(replace(made, copies=copies, gone=left_out, fresh=fresh))
         slot += parts
     return found
+
+
+def _new_of(writer: SavepointWriter, uid: str, copied: bool) -> list[NewState]:
+    """The new states of an operator: keyed ones, or broadcast states, of which each subtask has a copy."""
+    return [one for one in writer.new.values() if one.uid == uid and (one.info.kind == BROADCAST) == copied]
+
+
+def _copy(job: OperatorJob, one: NewState, writer: SavepointWriter) -> tuple[TableInfo, bytes]:
+    """A broadcast state with its new entries. The driver makes it, as each subtask holds all of it in memory."""
+    table = NewTable(one.info, one.type)
+    alone = replace(job, tables=(table,))
+    if one.df is None:
+        base, change = writer.base, one.change
+        assert change is not None
+        source = KeptTables(base.url, writer.storage_options, (base.table(one.uid, one.info.name),))
+        parts: Iterator[Any] = changed_pairs(alone, 0, source, (0, 1), change)
+    else:
+        batches = one.df.select("key", "value").toArrow().to_batches()
+        parts = map(Conversion(alone, 0, one.key, one.value).pairs, batches)
+    return new_copy(table, one.uid, (pair for part in parts for pair in part))
 
 
 def _write_states(spark: Any, job: OperatorJob, states: list[NewState], writer: SavepointWriter) -> list[StateFile]:

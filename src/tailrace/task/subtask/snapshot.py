@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 
@@ -13,8 +13,10 @@ from tailrace.protocol.snapshot import OperatorAck, SubtaskAck
 from tailrace.state.backend import Block
 from tailrace.state.format import BlockRef, ChannelLog, Index, LogPiece, OperatorPart, Placed, checksum, header, tail
 from tailrace.state.lifetimes import Expiry
+from tailrace.state.operator_state import with_copies
 from tailrace.task.channels.logs import LogFrame, Recording, Referred
 from tailrace.task.operators.base import OperatorTask
+from tailrace.task.operators.broadcasts.waiting import with_own
 from tailrace.task.subtask.alignment import TaskCut
 from tailrace.task.subtask.chain import Chain
 
@@ -53,6 +55,18 @@ _decoder = msgspec.msgpack.Decoder(OperatorMeta)
 def read_meta(data: bytes) -> OperatorMeta:
     """The meta of an operator from a checkpoint's file."""
     return _decoder.decode(data)
+
+
+def with_broadcast_states(
+    data: bytes | None, subtask: int, new: Mapping[str, bytes], gone: Collection[str] = ()
+) -> bytes:
+    """The meta of a subtask with new broadcast states, where a checkpoint has them, and without those that are gone; without
+    `data` that of an operator that has not begun."""
+    meta = OperatorMeta(MIN_TIME) if data is None else read_meta(data)
+    meta.data = with_own(
+        meta.data, lambda own, each: with_copies(own, new if each or not subtask else {}, {*new, *gone})
+    )
+    return _encoder.encode(meta)
 
 
 class TaskSnapshot:

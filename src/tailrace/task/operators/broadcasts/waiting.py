@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -56,6 +57,16 @@ def values_of(waiting: Waiting, name: str) -> list[Any]:
     """The records that wait."""
     found: list[Any] = decoder("pickle", "value", object, name, waiting.classes)(waiting.values)
     return found
+
+
+def with_own(data: bytes | None, change: Callable[[bytes | None, bool], bytes | None]) -> bytes | None:
+    """What a subtask saved, with other operator states. `change` makes them of its own, and of True if it is called in
+    order, so that each subtask saves its copies."""
+    if data is None or not data.startswith(_MARK):
+        return change(data, False)
+    waiting = _decoder.decode(data[len(_MARK) :])
+    waiting.own = change(waiting.own, True)
+    return _MARK + _encoder.encode(waiting)
 
 
 def without_waiting(part: MetaPart) -> MetaPart:
