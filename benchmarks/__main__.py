@@ -1,5 +1,5 @@
-"""`python -m benchmarks chain|keyed|windows|checkpoint|backpressure|recovery|failover|standby|start|stop|stateread|newkeys|
-latency|scale|join|calls|datasource|kafka|tables|components|graphs|termination|lap`: JSON lines on standard output.
+"""`python -m benchmarks chain|keyed|windows|checkpoint|backpressure|recovery|failover|rescale|standby|start|stop|stateread|
+newkeys|latency|scale|join|calls|datasource|kafka|tables|components|graphs|termination|lap`: JSON lines on standard output.
 
 `python -m benchmarks stress` and `python -m benchmarks compare BASE` have arguments of their own."""
 
@@ -26,6 +26,7 @@ from . import (
     livegraphs,
     measure,
     recovery,
+    rescale,
     scale,
 )  # fmt: skip
 from .algorithms import AlgorithmSpec
@@ -37,14 +38,15 @@ from .loops import LapSpec, TerminationSpec, with_options
 from .measure import Spec
 from .newkeys import KEYS, NewKeysSpec
 from .recovery import RecoverySpec
+from .rescale import RescaleSpec
 from .start import StartSpec
 from .state import StateSpec
 from .stateread import KINDS, StateReadSpec
 from .stop import StopSpec
 
 WORKLOADS = (
-    "chain", "keyed", "windows", "checkpoint", "backpressure", "recovery", "failover", "standby", "start", "stop",
-    "stateread", "newkeys", "latency", "scale", "join", "calls", "datasource", "kafka", "tables",
+    "chain", "keyed", "windows", "checkpoint", "backpressure", "recovery", "failover", "rescale", "standby", "start",
+    "stop", "stateread", "newkeys", "latency", "scale", "join", "calls", "datasource", "kafka", "tables",
 )  # fmt: skip
 LOOPS = ("components", "graphs", "termination", "lap")
 
@@ -106,6 +108,8 @@ def main() -> None:
         return run_backpressure(options)
     if args.workload == "failover":
         return run_failover(options, args.parallelism)
+    if args.workload == "rescale":
+        return run_rescale(options, args.parallelism)
     if args.workload == "standby":
         return run_standby(args, options)
     if args.workload == "start":
@@ -240,6 +244,17 @@ def run_failover(options: dict[str, str], parallelism: int) -> None:
         found, busy = measure.isolate("benchmarks.failover", spec)
         lines += [show({**line, "busy_elsewhere": busy}) for line in found]
     show(failover.summary(lines))
+
+
+def run_rescale(options: dict[str, str], parallelism: int) -> None:
+    """Changes of size, with state in memory and on disk, or in the one that was named."""
+    for state in [options["state"]] if "state" in options else ["memory", "disk"]:
+        found, busy = measure.isolate(
+            "benchmarks.rescale", RescaleSpec.of(options, parallelism=parallelism, state=state)
+        )
+        for line in found:
+            show({**line, "busy_elsewhere": busy})
+        show({**rescale.summary(found), "state": state})
 
 
 def run_start(spec: StartSpec, repeat: int) -> None:

@@ -15,7 +15,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -53,7 +53,7 @@ class FailoverSpec:
     pace: str = "3 ms"  # of hot standbys
 
     @classmethod
-    def of(cls, options: dict[str, str], **more: Any) -> FailoverSpec:
+    def of(cls, options: dict[str, str], **more: Any) -> Self:
         kinds = {
             "rate": float,
             "megabytes": int,
@@ -274,7 +274,7 @@ def run(spec: FailoverSpec) -> list[dict[str, Any]]:
 
 def _kill(spec: FailoverSpec, job: Any, listener: Listener, turn: int, wait: float) -> dict[str, Any]:
     """Kills a worker so many seconds behind a checkpoint."""
-    _settle(spec, job, listener)
+    settle(spec, job, listener)
     before = job.checkpoints[-1].timestamp
     while job.checkpoints[-1].timestamp == before:
         time.sleep(0.02)
@@ -283,7 +283,7 @@ def _kill(spec: FailoverSpec, job: Any, listener: Listener, turn: int, wait: flo
     slot = machine.roster.slots[turn % spec.parallelism]
     now, restarts = time.time(), job.restarts
     usual = [latency for _, latency in listener.latencies(now - USUAL, now - 0.1)]
-    bound = max(_percentile(usual, 0.99), 0.02)
+    bound = max(percentile(usual, 0.99), 0.02)
     if spec.mode in MOVES:
         job._runner._leaving([slot.start])
         while not machine.takeovers.active and job.restarts == restarts:
@@ -291,7 +291,7 @@ def _kill(spec: FailoverSpec, job: Any, listener: Listener, turn: int, wait: flo
     else:
         os.kill(slot.hello.pid, signal.SIGKILL)
     killed, newest = time.time(), job.checkpoints[-1].timestamp
-    late = _until_usual(job, listener, killed, bound)
+    late = until_usual(job, listener, killed, bound)
     return {
         "workload": "failover",
         "mode": spec.mode,
@@ -299,8 +299,8 @@ def _kill(spec: FailoverSpec, job: Any, listener: Listener, turn: int, wait: flo
         "slot": slot.index,
         "seconds": round(late[0], 3),
         "worst_latency": round(late[1], 3),
-        "usual_p50_ms": round(1000 * _percentile(usual, 0.5), 2),
-        "usual_p99_ms": round(1000 * _percentile(usual, 0.99), 2),
+        "usual_p50_ms": round(1000 * percentile(usual, 0.5), 2),
+        "usual_p99_ms": round(1000 * percentile(usual, 0.99), 2),
         "since_checkpoint": round(killed - newest, 2),
         "phases_ms": {} if spec.mode in ("restart", "move-all") else _phases(job, slot.index),
         "was_hot": spec.mode == "hot" and job.slices[slot.index].last_failover.hot,
@@ -314,7 +314,7 @@ def _phases(job: Any, slot: int) -> dict[str, float]:
     return {name: round(getattr(last, f"{name}_ms")) for name in ("process", "survivors", "restore", "replay")}
 
 
-def _settle(spec: FailoverSpec, job: Any, listener: Listener) -> None:
+def settle(spec: FailoverSpec, job: Any, listener: Listener) -> None:
     """Waits for a complete checkpoint, for standbys that hold it, or that follow if they are hot, and for latency that has
     been as usual for a while."""
     begun = time.time()
@@ -329,13 +329,13 @@ def _settle(spec: FailoverSpec, job: Any, listener: Listener) -> None:
         recent = [latency for _, latency in listener.latencies(now - USUAL - 0.5, now - 0.5)]
         expected = spec.rate * USUAL / SAMPLED
         fresh = any(one.timestamp > begun for one in job.checkpoints)
-        if fresh and held and len(recent) > 0.9 * expected and _percentile(recent, 0.95) < 0.2:
+        if fresh and held and len(recent) > 0.9 * expected and percentile(recent, 0.95) < 0.2:
             return
         if now > begun + 120:
             raise SystemExit(f"latency does not settle: {len(recent)} of {expected:.0f}, {job.last_progress}")
 
 
-def _until_usual(job: Any, listener: Listener, killed: float, bound: float) -> tuple[float, float]:
+def until_usual(job: Any, listener: Listener, killed: float, bound: float) -> tuple[float, float]:
     """(seconds from the kill until latency is as usual: until the last late record was there before a second in which no
     more than one in fifty is late; the worst latency)"""
     while True:
@@ -356,7 +356,7 @@ def _until_usual(job: Any, listener: Listener, killed: float, bound: float) -> t
             raise SystemExit("latency is not as usual 120 s after the kill")
 
 
-def _percentile(found: list[float], share: float) -> float:
+def percentile(found: list[float], share: float) -> float:
     return sorted(found)[int(share * (len(found) - 1))]
 
 

@@ -12,7 +12,7 @@ import struct
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -129,6 +129,19 @@ def warm_up(spark: Any, workers: int) -> None:
     spark.sparkContext.parallelize(range(workers), workers).mapPartitions(task).collect()
 
 
+STEPS = {
+    "noticed": "lost",
+    "reset": "got WasReset",
+    "claimed": "claimed",
+    "hello": "got Hello",
+    "deploy_sent": "send Deploy",
+    "deployed": "got Deployed",
+    "published": "got Published",
+    "started": "send Start",
+}
+"""Steps of a restart, by their last event."""
+
+
 class Watched:
     """When what happened in the coordinator, from the outside: messages it sends, events it gets."""
 
@@ -150,20 +163,10 @@ class Watched:
 
         setattr(thing, name, watch)
 
-    def between(self, begin: float, end: float) -> dict[str, float]:
+    def between(self, begin: float, end: float, steps: Mapping[str, str] = STEPS) -> dict[str, float]:
         """Milliseconds from `begin` to the last event of each kind."""
-        chosen = {
-            "noticed": "lost",
-            "reset": "got WasReset",
-            "claimed": "claimed",
-            "hello": "got Hello",
-            "deploy_sent": "send Deploy",
-            "deployed": "got Deployed",
-            "published": "got Published",
-            "started": "send Start",
-        }
         out = {}
-        for name, event in chosen.items():
+        for name, event in steps.items():
             times = [at for at, what in self.events if what == event and begin <= at <= end]
             if times:
                 out[name] = round(1000 * (max(times) - begin), 1)
