@@ -543,7 +543,8 @@ def test_the_figures_under_tailrace_are_those_of_a_report() -> None:
 
 def test_the_errors_are_those_there_are() -> None:
     stated = {code(row[0])[0].removeprefix("tr.") for row in table(GUIDE / "running.md", "error", "means", "raised")}
-    errors = {name for name in tr.__all__ if isinstance(vars(tr)[name], type) and issubclass(vars(tr)[name], Exception)}
+    public = {name: getattr(tr, name) for name in tr.__all__}
+    errors = {name for name, one in public.items() if isinstance(one, type) and issubclass(one, Exception)}
     assert stated == errors - {"TailraceError"}
 
 

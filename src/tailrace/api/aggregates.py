@@ -15,8 +15,10 @@ from tailrace.api.functions import AggregateFunction
 from tailrace.elements.columns.exact import EXACT, mean_of
 from tailrace.elements.timestamps import steady
 from tailrace.graph.operators import Selector
+from tailrace.spelling import with_hints
 
 
+@with_hints
 class BuiltinAggregate(AggregateFunction):
     """An aggregate over one value of each record. `of` is a function, a column name, or None for the record itself.
 
@@ -61,6 +63,7 @@ class BuiltinAggregate(AggregateFunction):
         return types[0]
 
 
+@with_hints
 class Count(BuiltinAggregate):
     """The number of records."""
 

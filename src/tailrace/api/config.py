@@ -12,6 +12,7 @@ from tailrace.api.spill import CHECKPOINT, Spill
 from tailrace.elements.durations import WANTED, Duration, span_micros
 from tailrace.errors import ConfigError
 from tailrace.passwords import hides_passwords
+from tailrace.spelling import with_hints
 
 MODES = ("aligned", "unaligned-max-inflight", "unaligned")
 PERSIST = ("ad-hoc", "continuous")
@@ -41,6 +42,7 @@ def _whole(value: Any, what: str) -> None:
         raise ConfigError(f"{what} must be a whole number of at least 0, not {value!r}")
 
 
+@with_hints
 @hides_passwords
 @dataclass(frozen=True)
 class CheckpointConfig:
@@ -154,11 +156,13 @@ class CheckpointConfig:
             )
 
 
+@with_hints
 @dataclass(frozen=True)
 class NoRestart:
     """No restarts: a job that fails stays failed."""
 
 
+@with_hints
 @dataclass(frozen=True)
 class FixedDelay:
     """At most `attempts` restarts over the life of the job, each after `delay` (seconds, a `timedelta` or a text).
@@ -173,6 +177,7 @@ class FixedDelay:
         span(self.delay, "FixedDelay: delay")
 
 
+@with_hints
 @dataclass(frozen=True)
 class ExponentialDelay:
     """Restarts after pauses that grow from `initial` by the factor `multiplier` to at most `maximum`. The pause is
@@ -196,6 +201,7 @@ class ExponentialDelay:
             _whole(self.attempts, "ExponentialDelay: attempts")
 
 
+@with_hints
 @dataclass(frozen=True)
 class FailureRate:
     """Restarts, each after `delay`, as long as there are at most `failures` failures within `interval`. Both durations are
@@ -224,6 +230,7 @@ MIRRORED = 4
 """Number of workers that one standby process mirrors."""
 
 
+@with_hints
 @dataclass(frozen=True)
 class StandbyConfig:
     """The settings by which a job replaces a lost worker while the other workers go on. The replacement restores the newest
@@ -344,6 +351,7 @@ DEFAULT_RESTART = ExponentialDelay(initial=0.1, maximum=60.0, multiplier=2.0, re
 outage of about ten minutes. An error that comes again at each attempt fails the job after that time."""
 
 
+@with_hints
 @dataclass(frozen=True)
 class Elastic:
     """The parallelism of a job that goes on with the task slots that there are: `Environment(parallelism=tr.Elastic(1, 8))`.
@@ -373,6 +381,7 @@ class Elastic:
             raise ConfigError(f"Elastic: wait must be above zero, not {self.wait!r}")
 
 
+@with_hints
 @dataclass(frozen=True)
 class Autoscale:
     """The settings by which the load of an elastic job decides how many workers it has, within its `tr.Elastic`.

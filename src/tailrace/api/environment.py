@@ -16,7 +16,7 @@ from tailrace.api.checks.arguments import (
     check_selector,
     check_span,
 )
-from tailrace.api.checks.hints import ENVIRONMENT, missing
+from tailrace.api.checks.hints import ENVIRONMENT
 from tailrace.api.config import (
     DEFAULT_RESTART,
     Autoscale,
@@ -40,8 +40,10 @@ from tailrace.graph.explain import as_mermaid, as_text
 from tailrace.graph.graph import MAX_SUBTASKS, GraphBuilder
 from tailrace.graph.picture import JobGraph
 from tailrace.graph.plan import Plan, make_plan
+from tailrace.spelling import missing, with_hints_of_methods
 
 
+@with_hints_of_methods
 class Environment:
     """A dataflow under construction, and the settings it runs with.
 

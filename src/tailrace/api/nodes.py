@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from tailrace.api.checks.arguments import check_attributes, check_name
-from tailrace.api.checks.hints import did_you_mean, own_options
 from tailrace.api.connectors import Sink
 from tailrace.api.failing import OnError, policy_of
 from tailrace.elements.batches import Form
@@ -15,6 +14,7 @@ from tailrace.graph import operators as ops
 from tailrace.graph.graph import Edge, GraphBuilder, Node
 from tailrace.graph.operators import Operator, Partitioning, describe_selector
 from tailrace.graph.scope import StreamScope
+from tailrace.spelling import did_you_mean, own_options
 
 Upstream = tuple[int, str | None]
 """(node, tag): an output of a node; the tag is the side output's, None for the main output."""

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 
 from tailrace.errors import ConfigError
 from tailrace.passwords import hides_passwords
+from tailrace.spelling import with_hints
 
 CHECKPOINT = "checkpoint"
 """The `dir` that stands for the storage of checkpoints."""
 
 
+@with_hints
 @hides_passwords
 @dataclass(frozen=True)
 class Spill:

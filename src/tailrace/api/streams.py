@@ -32,7 +32,7 @@ from tailrace.api.checks.arguments import (
     title_of,
 )
 from tailrace.api.checks.event_time import check_behind_source, check_clock_options, check_in_order, check_lifetimes
-from tailrace.api.checks.hints import CONNECTED, VERBS, WINDOWED, instead_of, missing
+from tailrace.api.checks.hints import CONNECTED, VERBS, WINDOWED
 from tailrace.api.checks.side_outputs import side_of
 from tailrace.api.connectors import Sink
 from tailrace.api.failing import FAIL, HasKey, OnError, Retry, aside_of, check_on_error
@@ -62,8 +62,8 @@ from tailrace.api.windows.functions import CountedWindows, Gather, check_window_
 from tailrace.api.windows.windows import CountSpec, check_bounds, check_triggers
 from tailrace.elements.batches import Form
 from tailrace.errors import GraphError, TypeMismatch, written_here
+from tailrace.graph import graph
 from tailrace.graph import operators as ops
-from tailrace.graph.graph import Node
 from tailrace.graph.operators import (
     AtEnd,
     BatchFormat,
@@ -80,10 +80,12 @@ from tailrace.graph.operators import (
     WindowSpec,
 )
 from tailrace.graph.scope import StreamScope
+from tailrace.spelling import instead_of, missing, with_hints_of_methods
 
 SinkT = TypeVar("SinkT", bound=Sink)
 
 
+@with_hints_of_methods
 class DataStream(LoopStream):
     """A stream of records in one of two forms, `rows` or `columns`."""
 
@@ -602,13 +604,14 @@ class DataStream(LoopStream):
     ) -> DataStream:
         return self._of(add_node(self, operator, self._edges(self._partitioning), name, options, form, columns))
 
-    def _of(self, node: Node, tag: str | None = None, columns: tuple[str, ...] | None = None) -> DataStream:
+    def _of(self, node: graph.Node, tag: str | None = None, columns: tuple[str, ...] | None = None) -> DataStream:
         """The output of a node, or its side output `tag`, in rows or in the given columns."""
         if tag is not None:
             return DataStream(self.env, ((node.id, tag),), "rows" if columns is None else "columns", columns)
         return DataStream(self.env, ((node.id, None),), node.form, node.columns)
 
 
+@with_hints_of_methods
 class KeyedStream(DataStream):
     """A stream whose records of equal keys go to one subtask, with state per key. It has every verb of a stream: the next
     operator gets the records by key. The stream of its results has no key until `key_by` is called again."""
@@ -893,6 +896,7 @@ class KeyedStream(DataStream):
         return KeyedStream(self.env, rows._upstreams, "rows", self.columns, self.key, self._written), "rows"
 
 
+@with_hints_of_methods
 class ConnectedStreams:
     """Two streams that one `CoProcessFunction` reads, made by `connect`."""
 
@@ -945,6 +949,7 @@ class ConnectedStreams:
         return self.first._of(co_process(self.first, self.second, fn, at_end, in_order, options, verb))
 
 
+@with_hints_of_methods
 class WindowedStream:
     """The records of each key by window. Results are rows (key, start, end, …) with `start` and `end` in float seconds since
     1970; their timestamp is the window's last microsecond, or the end of a session. Results of windows that do not depend

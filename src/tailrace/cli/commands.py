@@ -8,7 +8,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from tailrace.api.checks.hints import closest
+from tailrace.spelling import closest
 
 _MEANT = {
     "start": "run",

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from tailrace.api.checks.hints import missing
-from tailrace.connectors import lazily
+from tailrace.lazynames import resolve
+from tailrace.spelling import missing
+
+_PLACES: dict[str, str] = {
+    "Postgres": "tailrace.connectors.postgres.lookup",
+    "RedisHash": "tailrace.connectors.redis.lookup",
+}
+"""Name -> module that has it: connectors of servers, whose clients nobody imports who does not use them."""
 
 
 def __getattr__(name: str) -> Any:
-    found = lazily.resolve(name, lazily.LOOKUPS)
+    found = resolve(__name__, name, _PLACES)
     if found is not None:
         return found
-    raise missing("tr.lookups", name, {}, lazily.LOOKUPS)
+    raise missing("tr.lookups", name, {}, _PLACES)

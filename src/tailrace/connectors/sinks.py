@@ -12,9 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from tailrace.api.checks.hints import SINKS, missing
+from tailrace.api.checks.hints import SINKS
 from tailrace.api.connectors import NO_RECORD, Sink, SinkContext, SinkWriter
-from tailrace.connectors import hidden, lazily
+from tailrace.connectors import hidden
 from tailrace.connectors.files.columnssink import ColumnsSink
 from tailrace.connectors.files.holding import held_writer
 from tailrace.connectors.files.rolling import Roll, check_roll
@@ -26,8 +26,23 @@ from tailrace.connectors.results import Result
 from tailrace.connectors.schemas import declared_schema
 from tailrace.elements.callables import misfit_function, work_not_done
 from tailrace.errors import ConfigError
+from tailrace.lazynames import resolve
+from tailrace.spelling import missing, with_hints
+
+_PLACES: dict[str, str] = {
+    "Database": "tailrace.connectors.databases",
+    "Delta": "tailrace.connectors.lake.deltasink",
+    "Iceberg": "tailrace.connectors.lake.icebergsink",
+    "Kafka": "tailrace.connectors.kafka.sink",
+    "Nats": "tailrace.connectors.nats.sink",
+    "Postgres": "tailrace.connectors.postgres.sink",
+    "RedisHash": "tailrace.connectors.redis.sinks",
+    "RedisStream": "tailrace.connectors.redis.sinks",
+}
+"""Name -> module that has it: connectors of servers, whose clients nobody imports who does not use them."""
 
 
+@with_hints
 class TextFiles(FileSink):
     """A sink that writes one line of text per record (`str(record)`) into files in the folder `path`, a path or URL. It
     refuses a record with a line break, because it could not be read back. `roll`: when another file begins. Raises
@@ -101,6 +116,7 @@ def _arrow_schema(schema: Any) -> pa.Schema | None:
     return None if schema is None else declared_schema(schema, "the sink")
 
 
+@with_hints
 class Table(FileSink):
     """A sink that adds rows to a Spark table: a Parquet table that is not partitioned. `name` is its name in Spark. A table
     that does not exist is created with `schema` (DDL text, a `StructType` or a `pyarrow.Schema`). If the table exists and
@@ -141,6 +157,7 @@ class Table(FileSink):
         return {**self.__dict__, "_refresh": None}  # Spark stays in the driver
 
 
+@with_hints
 class Collect(Result):
     """A sink that keeps the records. `result()` returns them as a list once the job has finished."""
 
@@ -194,6 +211,7 @@ def ForeachBatch(fn: Callable[[Any, int], object], schema: Any = None) -> Any:
     return launcher().foreach_sink(fn, schema)
 
 
+@with_hints
 class Print(Sink):
     """A sink that prints each record on the worker's standard output, after `prefix`, and after the number of the subtask
     if there are several."""
@@ -218,6 +236,7 @@ class _PrintWriter(SinkWriter):
         output.flush()
 
 
+@with_hints
 class Callback(Sink):
     """A sink that calls `fn(record)` for each record, in the worker. After a failure it may call `fn` again for a record.
     Raises `ConfigError` for what is no plain function."""
@@ -253,8 +272,8 @@ class _CallbackWriter(SinkWriter):
 
 
 def __getattr__(name: str) -> Any:
-    found = lazily.resolve(name, lazily.SINKS)
+    found = resolve(__name__, name, _PLACES)
     if found is not None:
         return found
     own = [each for each, value in globals().items() if isinstance(value, type) and value.__module__ == __name__]
-    raise missing("tr.sinks", name, SINKS, [*own, *lazily.SINKS])
+    raise missing("tr.sinks", name, SINKS, [*own, *_PLACES])

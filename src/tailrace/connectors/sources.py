@@ -11,9 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from tailrace.api.checks.hints import SOURCES, missing
+from tailrace.api.checks.hints import SOURCES
 from tailrace.api.connectors import NOTHING_YET, Enumerator, Reader, Source
-from tailrace.connectors import lazily
 from tailrace.connectors.files.csvfiles import Csv as Csv
 from tailrace.connectors.files.jsonfiles import Json as Json
 from tailrace.connectors.files.newfiles import NewFiles, check_poll, path_of
@@ -32,8 +31,20 @@ from tailrace.connectors.travelling import Reading, folder_of, is_local, split_o
 from tailrace.elements.batches import Form
 from tailrace.elements.callables import misfit_function, one_for_several
 from tailrace.errors import ConfigError, GraphError
+from tailrace.lazynames import resolve
+from tailrace.spelling import missing, with_hints
+
+_PLACES: dict[str, str] = {
+    "Kafka": "tailrace.connectors.kafka.source",
+    "Postgres": "tailrace.connectors.postgres.source",
+    "PostgresChanges": "tailrace.connectors.postgres.changes",
+    "Nats": "tailrace.connectors.nats.source",
+    "RedisStream": "tailrace.connectors.redis.source",
+}
+"""Name -> module that has it: connectors of servers, whose clients nobody imports who does not use them."""
 
 
+@with_hints
 class Sequence(Source):
     """A source of the whole numbers from `start` up to, not including, `end` (as `range`); without end if `end` is None.
     `rate` is the number of records per second over all subtasks; None: no limit. Raises `ConfigError` for wrong
@@ -149,6 +160,7 @@ def _itself(number: int) -> int:
     return number
 
 
+@with_hints
 class Generator(Source):
     """A source of records from a function. `fn(i)` is called for i = 0, 1, 2, …, over all subtasks: without end, or for
     `count` records. `fn()` without parameters returns an iterator, which one subtask reads to its end, or for `count`
@@ -256,6 +268,7 @@ class _Iterated(Reader):
         return self.pace.next_at(now)
 
 
+@with_hints
 class TextFiles(Source):
     """A source of the lines of text files (UTF-8), without their line ends. `path` is a file, a folder or a glob pattern,
     local or a URL.
@@ -386,8 +399,8 @@ def _read(url: str, options: abc.Mapping[str, Any] | None) -> Any:
 
 
 def __getattr__(name: str) -> Any:
-    found = lazily.resolve(name, lazily.SOURCES)
+    found = resolve(__name__, name, _PLACES)
     if found is not None:
         return found
     own = [each for each, value in globals().items() if isinstance(value, type) and value.__module__ == __name__]
-    raise missing("tr.sources", name, SOURCES, [*own, *lazily.SOURCES])
+    raise missing("tr.sources", name, SOURCES, [*own, *_PLACES])

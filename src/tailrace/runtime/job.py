@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 import msgspec
 
 from tailrace.api.checks.arguments import check_listener
-from tailrace.api.checks.hints import JOB, missing
+from tailrace.api.checks.hints import JOB
 from tailrace.api.config import Checkpoint, Savepoint
 from tailrace.api.launch import JobHandle
 from tailrace.coordinator.durability.stopping import Aim
@@ -30,6 +30,7 @@ from tailrace.runtime.driver.jobhtml import job_html
 from tailrace.runtime.driver.monitor import ProgramMonitor
 from tailrace.runtime.driver.requests import Runner, Stop, TakeCheckpoint, TakeSavepoint, Unheard
 from tailrace.runtime.driver.sizes import checked_sizes
+from tailrace.spelling import missing
 from tailrace.storage.opening import absolute
 from tailrace.ui.export import as_html
 

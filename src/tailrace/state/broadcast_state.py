@@ -11,6 +11,7 @@ import msgspec
 from tailrace.elements.callables import check_put
 from tailrace.elements.valuedigests import ValueWriter
 from tailrace.errors import StateAccessError
+from tailrace.spelling import with_hints
 from tailrace.state.codecs import immutable
 from tailrace.state.format import TableInfo
 from tailrace.state.operator_state import BROADCAST, OperatorState
@@ -48,6 +49,7 @@ class Permission:
         self.refused = _OUTSIDE
 
 
+@with_hints
 class BroadcastState(OperatorState):
     """A mapping that every subtask of a `BroadcastProcessFunction` has: `rules = tr.BroadcastState(str, Rule)` on the class.
     It is used like a dict. Only `process_broadcast` changes it; every other method reads it, without a key too.

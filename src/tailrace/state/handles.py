@@ -17,6 +17,7 @@ import msgspec
 
 from tailrace.elements.callables import PLAIN, check_put, misfit_function, set_checked
 from tailrace.errors import GraphError, StateAccessError, short_repr
+from tailrace.spelling import with_hints
 from tailrace.state.backend import Backend
 from tailrace.state.codecs import codec_for, immutable
 from tailrace.state.tables import StateTable
@@ -139,6 +140,7 @@ class State:
         self._unbind()
 
 
+@with_hints
 class ValueState(State):
     """One value per key. `default` is the value of a key without one; a mutable default is copied per key."""
 
@@ -189,6 +191,7 @@ class ValueState(State):
         return made
 
 
+@with_hints
 class ListState(State):
     """A list per key. Used like a list: `append`, `extend`, iteration, `len`, indexing, `in`."""
 
@@ -275,6 +278,7 @@ class ListState(State):
         self._store(items)
 
 
+@with_hints
 class MapState(State):
     """A mapping per key: `MapState(str, int)`. Used like a dict."""
 
@@ -374,6 +378,7 @@ def _check_function(fn: Any, kind: str, name: str) -> None:
         raise GraphError(f"{kind}: {name} {wrong}")
 
 
+@with_hints
 class ReducingState(State):
     """One value per key into which every added value is merged by `reduce(a, b)`."""
 
@@ -430,6 +435,7 @@ class ReducingState(State):
         self._top[self._holder.current_key] = new
 
 
+@with_hints
 class AggregatingState(State):
     """An accumulator per key: `AggregatingState(object, aggregate=tr.Mean())`. Values go in, the result comes out."""
 

@@ -12,6 +12,7 @@ import msgspec
 from tailrace.elements.callables import check_put
 from tailrace.elements.valueclasses import ChangedClass, Shapes
 from tailrace.errors import ConfigError, IncompatibleState, StateAccessError, UserCodeError, error_text, short_repr
+from tailrace.spelling import with_hints
 from tailrace.state.backend import MetaPart
 from tailrace.state.codecs import Codec, codec_for, decoder, immutable
 from tailrace.state.comingback import comes_back
@@ -33,6 +34,7 @@ class Subtask(Protocol):
     parallelism: int
 
 
+@with_hints
 class OperatorState:
     """One value per subtask, for process functions, functions of batches and writers of sinks: `seen = tr.OperatorState(int,
     default=0)` on the class. It needs no key, and may be used from `open` to `finish`.

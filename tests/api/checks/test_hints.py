@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 import tailrace as tr
-from tailrace import _MADE, _WRITTEN
+from tailrace import spelling
 from tailrace.api.checks import hints
 from tailrace.api.functions import Context
 from tailrace.api.streams import ConnectedStreams, DataStream, KeyedStream, WindowedStream
@@ -141,9 +141,11 @@ def _options() -> Iterator[Any]:
     for one in (tr.Tumbling, tr.Sliding):
         for option in inspect.signature(one).parameters:
             yield pytest.param(one, option, id=f"{one.__name__}-{option}")
-    for cls in (*_WRITTEN, *_MADE):
+    named = [getattr(tr, name) for name in tr.__all__] + [*vars(tr.sources).values(), *vars(tr.sinks).values()]
+    classes = dict.fromkeys(base for one in named if inspect.isclass(one) for base in one.__mro__)
+    for cls in classes:
         for name, function in vars(cls).items():
-            if hasattr(function, "__wrapped__") and inspect.isfunction(function):
+            if inspect.isfunction(function) and function.__code__.co_filename == spelling.__file__:
                 for option in list(inspect.signature(function).parameters.values())[1:]:
                     if option.kind not in unnamed and len(option.name) > 2:
                         yield pytest.param(function, option.name, id=f"{cls.__name__}.{name}-{option.name}")
@@ -174,7 +176,7 @@ def test_a_type_error_of_what_is_called_stays_what_it_was() -> None:
 
     with pytest.raises(TypeError, match="mine") as caught:
         tr.Environment().from_collection(items=Items())
-    assert not isinstance(caught.value, hints.UnknownOption)
+    assert not isinstance(caught.value, spelling.UnknownOption)
 
 
 @pytest.mark.parametrize(

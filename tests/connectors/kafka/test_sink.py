@@ -14,7 +14,7 @@ import pytest
 
 import tailrace as tr
 from tailrace.connectors.kafka import client, producing
-from tailrace.connectors.transactional import Scope
+from tailrace.connectors.transactional import PreparedTransaction, Scope
 from tailrace.errors import ConfigError, OutputLost
 from tailrace.testing import check_sink
 from tests.connectors.kafka.brokers import LIMIT, Topic, messages_of
@@ -84,7 +84,7 @@ def test_what_a_killed_publisher_left_open_is_aborted(kafka: Server) -> None:
     writer = sink.writer(Place(topic.name))
     writer.write(["x"])
     prepared = writer.prepare()
-    first = sink.transaction(scope := tr.connectors.transactional.PreparedTransaction.decode(prepared).scope)
+    first = sink.transaction(scope := PreparedTransaction.decode(prepared).scope)
     first._producer.client.begin_transaction()
     first._producer.client.produce(topic.name, b"half")
     assert first._producer.client.flush(LIMIT) == 0
@@ -222,7 +222,7 @@ def _set_back(server: Server, topic: Topic, sink: tr.Sink, prepared: list[Any]) 
     """Has the server lose the last mark, as a failover to a replica that was behind does."""
     from confluent_kafka import Consumer, TopicPartition
 
-    scope = tr.connectors.transactional.PreparedTransaction.decode(prepared[0])
+    scope = PreparedTransaction.decode(prepared[0])
     settings = {
         "bootstrap.servers": server.url,
         "group.id": f"tailrace-{scope.scope.name}",

@@ -13,9 +13,11 @@ from tailrace.api.functions import AggregateFunction, Context, Function, Process
 from tailrace.api.windows.functions import Field
 from tailrace.errors import ConfigError, GraphError
 from tailrace.graph.operators import Selector
+from tailrace.spelling import with_hints
 from tailrace.state.operator_state import OperatorState
 
 
+@with_hints
 @dataclass(frozen=True)
 class Rounds:
     """The option of a loop to run in rounds: the feedback of one round is the input of the next one, and a round begins
@@ -62,6 +64,7 @@ class Rounds:
             _check_setting(partial(_check_mergeable, aggregate, f"Rounds: {name}"))
 
 
+@with_hints
 @dataclass(frozen=True)
 class Combine:
     """The option of a loop to merge waiting feedback: two records with equal `key` (a function, a column or several)

@@ -13,6 +13,7 @@ from tailrace.api.functions import DECLARE_STATE
 from tailrace.api.launch import launcher
 from tailrace.errors import ConfigError
 from tailrace.graph.graph import MAX_SUBTASKS
+from tailrace.spelling import with_hints_of_methods
 from tailrace.state.codecs import codec_for
 from tailrace.state.declarations import type_name
 from tailrace.state.format import TableInfo
@@ -39,6 +40,7 @@ class NewState:
     """The user's function that makes new entries of each entry of the checkpoint; None if they come from `df`."""
 
 
+@with_hints_of_methods
 class SavepointWriter:
     """A writer of the state of operators into a new folder, from which a job starts as from a checkpoint
     (`from_checkpoint=`). The state comes from DataFrames, and with `SavepointWriter.of(path)` also from a checkpoint.

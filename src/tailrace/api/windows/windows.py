@@ -11,13 +11,13 @@ from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from tailrace.api.checks.arguments import check_selector
-from tailrace.api.checks.hints import suggest_arguments
 from tailrace.api.functions import Span
 from tailrace.elements.calendars import CalendarWindows, Unit
 from tailrace.elements.durations import span_micros
 from tailrace.elements.timestamps import MAX_TIME
 from tailrace.errors import GraphError
 from tailrace.graph.operators import FiringInterval, SessionSpec, Triggers, WindowSpec
+from tailrace.spelling import suggest_arguments
 
 LARGEST = MAX_TIME // 4
 """Largest size of a window (int64 microseconds): the ends of windows around a record of today are valid timestamps."""

@@ -16,8 +16,10 @@ from tailrace.connectors.files.rolling import Roll, check_roll
 from tailrace.connectors.filesinks import FileSink
 from tailrace.connectors.hidden import SinkFolder
 from tailrace.connectors.schemas import declared_schema
+from tailrace.spelling import with_hints
 
 
+@with_hints
 class ColumnsSink(FileSink):
     """The base of sinks of files in columns."""
 

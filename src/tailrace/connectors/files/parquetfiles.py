@@ -18,8 +18,10 @@ from tailrace.connectors.schemas import declared_schema
 from tailrace.elements.batches import Form
 from tailrace.elements.convert import rows_of
 from tailrace.errors import ConfigError
+from tailrace.spelling import with_hints
 
 
+@with_hints
 class Parquet(Source):
     """A source of the rows of Parquet files, or of record batches with `form="columns"`. `path` is a file, a folder or a
     glob pattern, local or a URL.

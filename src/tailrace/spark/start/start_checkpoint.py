@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from tailrace.api.checks.hints import did_you_mean
 from tailrace.api.launch import Settings
 from tailrace.api.restore.compatibility import check_manifest, unpublishable
 from tailrace.api.restore.dry_run import RestoreCheck
@@ -21,6 +20,7 @@ from tailrace.log import fields, log
 from tailrace.passwords import hide_passwords
 from tailrace.settings import SETTINGS
 from tailrace.spark.cluster.defaults import DEFAULTS
+from tailrace.spelling import did_you_mean
 from tailrace.statedata.fitting import restore_check
 from tailrace.statedata.stored import StoredCheckpoint
 from tailrace.storage.finding import newest_start, resolve

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from math import inf
 from typing import TYPE_CHECKING, Any, Literal
 
-from tailrace.api.checks.hints import CONTEXT, missing
+from tailrace.api.checks.hints import CONTEXT
 from tailrace.api.functions import Context
 from tailrace.elements.plainkeys import plain_key
 from tailrace.elements.timestamps import LAST_TIME, MIN_TIME, NO_TIME, ceil_micros, floor_micros, seconds
 from tailrace.errors import StateAccessError
 from tailrace.graph.scope import StreamScope
+from tailrace.spelling import missing
 from tailrace.state.handles import NoKey
 from tailrace.task.channels.copies import own_copy
 from tailrace.task.channels.services import Metrics, Services
