@@ -45,9 +45,9 @@ from tailrace.elements.columns.encoding import plain_array
 from tailrace.elements.columns.kinds import plain_type
 from tailrace.elements.columns.misfit import Misfit
 from tailrace.elements.columns.schemas import columns_of
-from tailrace.elements.convert import Row, field_getter, made_rows, plain_values, rows_of
 from tailrace.elements.keycolumns import groups_of_arrow
 from tailrace.elements.keygroups import KeyGroups
+from tailrace.elements.rows import Row, field_getter, made_rows, plain_values, rows_of
 
 
 class Wrong(AssertionError):

@@ -6,7 +6,7 @@ from typing import Any
 
 from search.planted.patches import RANDOM, Bug, Patches, method
 from search.random_flows.drawing import Run
-from tailrace.state.lifetimes import Lifetime
+from tailrace.state.expiry import Lifetime
 from tailrace.state.tables import StateTable
 from tailrace.state.ttl import UNSTAMPED, unwrap, wrap
 

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.elements.batches import Batch, Columns, Rows
-from tailrace.elements.convert import row_type
 from tailrace.elements.cuts import CutKind, CutRequest
 from tailrace.elements.frames import (
     COLUMNS,
@@ -26,6 +25,7 @@ from tailrace.elements.frames import (
     encoded_size,
 )
 from tailrace.elements.markers import Barrier, EndOfInput, IdleChannel, Watermark
+from tailrace.elements.rows import row_type
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
 from tailrace.errors import ProtocolViolation
 

@@ -16,10 +16,10 @@ from pyspark.sql import Row as SparkRow
 
 import tailrace as tr
 from search.value_shapes import NAMES
-from tailrace.elements.convert import Row, field_getter, made_rows, row_type, rows_of
 from tailrace.elements.keypickling import dump_keys
 from tailrace.elements.keys import canonical_bytes
 from tailrace.elements.plainkeys import plain_key
+from tailrace.elements.rows import Row, field_getter, made_rows, row_type, rows_of
 from tailrace.errors import GraphError
 
 SOME_NAMES = st.lists(st.sampled_from(NAMES) | st.text(max_size=4).filter(str.isascii), unique=True, max_size=6)

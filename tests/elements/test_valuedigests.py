@@ -27,7 +27,7 @@ import pyarrow as pa
 import pytest
 
 from tailrace.elements.batches import Batch, Columns, Rows, concat
-from tailrace.elements.convert import row_type
+from tailrace.elements.rows import row_type
 from tailrace.elements.valuedigests import ValueDigest, ValueWriter
 
 MOST = 1 << 30

@@ -20,7 +20,7 @@ from tailrace.elements.keys import key_group
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import KeyedProcess
 from tailrace.state.backend import MetaPart
-from tailrace.state.lifetimes import Expiry, ExpiryOf
+from tailrace.state.expiry import Expiry, ExpiryOf
 from tailrace.state.memory import MemoryBackend
 from tailrace.storage.disk_backend import DiskBackend
 from tailrace.task.channels.services import Services

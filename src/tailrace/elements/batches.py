@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, cast
 import numpy as np
 import pyarrow as pa
 
-from tailrace.elements.convert import rows_of
+from tailrace.elements.rows import rows_of
 from tailrace.elements.timestamps import NO_TIME
 
 Times = np.ndarray[Any, np.dtype[np.int64]]
@@ -103,7 +103,7 @@ class Columns:
         ]
 
     def to_rows(self) -> Rows:
-        """The batch as rows with names (see `elements.convert`)."""
+        """The batch as rows with names (see `elements.rows`)."""
         return Rows(rows_of(self.data), self.times, self.groups, self.split)
 
 

@@ -19,9 +19,9 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.elements.batches import Batch, Columns, Rows
-from tailrace.elements.convert import Row, made_rows
 from tailrace.elements.cuts import CutKind, CutRequest
 from tailrace.elements.markers import Barrier, EndOfInput, IdleChannel, Marker, Rest, RoundEnd, Watermark, WaveMark
+from tailrace.elements.rows import Row, made_rows
 from tailrace.elements.valueclasses import Shapes
 from tailrace.elements.valuepickling import loader, pickle_values
 from tailrace.errors import ProtocolViolation

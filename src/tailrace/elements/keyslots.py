@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace.elements.convert import plain_values
+from tailrace.elements.rows import plain_values
 from tailrace.elements.slottables import Slots, Texts, TextTable, Words, WordTable
 
 _TEXTS = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())

@@ -34,7 +34,7 @@ import pyarrow.compute as pc
 
 from tailrace.elements.batches import Batch, Columns
 from tailrace.elements.columns.kinds import plain_type
-from tailrace.elements.convert import Row
+from tailrace.elements.rows import Row
 
 _AT_ONCE = 256
 """Number of records that are written at once: no more of them are in memory in this form."""

@@ -20,6 +20,16 @@ from __future__ import annotations
 
 from tailrace.errors import ProtocolViolation
 
+MAX_WINDOW = 1 << 20
+MIN_WINDOW = 32 << 10
+
+
+def window_of(channels: int, memory: int) -> int:
+    """The window of each channel in bytes. All windows into one slot together stay within its worker's memory, as long as
+    the smallest window allows it. Both ends of a channel must agree, so `channels` is the number of those into the slot
+    that has most."""
+    return max(MIN_WINDOW, min(MAX_WINDOW, memory // max(1, channels)))
+
 
 class Producer:
     """The sending half of one channel."""

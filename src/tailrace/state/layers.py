@@ -28,8 +28,8 @@ from tailrace.state.blocks import Blocks, Encoder
 from tailrace.state.codecs import Codec, codec_for
 from tailrace.state.comingback import comes_back
 from tailrace.state.declarations import type_name
+from tailrace.state.expiry import ExpiryOf
 from tailrace.state.format import TableInfo
-from tailrace.state.lifetimes import ExpiryOf
 from tailrace.state.restoring import Restoring
 from tailrace.state.tables import Base, ExactBase, Keys, Layer, MemoryBase, StateTable, Stored
 from tailrace.state.ttl import Ttl, stamped_codec

@@ -17,8 +17,8 @@ from tailrace.state.blocks import Encoder
 from tailrace.state.codecs import Decode, Entries, checks_classes, decoder, unpack
 from tailrace.state.comingback import comes_back
 from tailrace.state.declarations import other_class, other_type, takes, type_name
+from tailrace.state.expiry import Expiry, ExpiryOf
 from tailrace.state.format import UNRELEASED, TableInfo
-from tailrace.state.lifetimes import Expiry, ExpiryOf
 from tailrace.state.tables import StateTable
 from tailrace.state.ttl import (
     UNSTAMPED,

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tailrace.elements.timestamps import MIN_TIME
-from tailrace.state.lifetimes import Lifetime
+from tailrace.state.expiry import Lifetime
 from tailrace.state.tables import MISSING, StateTable, Stored
 from tailrace.state.ttl import living, size_of, stamps_in, stamps_of
 

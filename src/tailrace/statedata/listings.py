@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from tailrace.elements.columns.arrays import column_of_values
 from tailrace.elements.columns.misfit import Misfit
-from tailrace.elements.convert import plain_values, rows_of
+from tailrace.elements.rows import plain_values, rows_of
 from tailrace.elements.timestamps import NO_TIME
 from tailrace.elements.valuepickling import load_described
 from tailrace.errors import CheckpointNotFound, ConfigError, IncompatibleState

@@ -13,7 +13,7 @@ import pyarrow.types as t
 from tailrace.elements.columns.encoding import plain_array
 from tailrace.elements.columns.misfit import Misfit
 from tailrace.elements.columns.pythonlists import python_list
-from tailrace.elements.convert import plain_values
+from tailrace.elements.rows import plain_values
 
 Change = Callable[[Any], Any]
 

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from tailrace.elements.convert import plain_values
 from tailrace.elements.keygroups import KeyGroups, group_range
 from tailrace.elements.plainkeys import plain_key
+from tailrace.elements.rows import plain_values
 from tailrace.errors import IncompatibleState, TailraceError, UserCodeError, error_text, short_repr
 from tailrace.state.backend import Block
 from tailrace.state.blocks import Blocks, Encoder

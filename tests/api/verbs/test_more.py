@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 import tailrace as tr
 from tailrace.api.verbs.everyday import head
 from tailrace.elements.timestamps import micros
-from tailrace.elements.zonetimes import column_in, instant_in
 from tailrace.errors import GraphError, JobFailed, TypeMismatch
+from tailrace.task.operators.zonetimes import column_in, instant_in
 
 RECORDS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(-5, 5), st.integers(0, 60).map(float)), max_size=40)
 SCHEMA = "k string, n long, t double"

@@ -10,7 +10,7 @@ from tailrace.elements.columns.arrays import column_of_values
 from tailrace.elements.columns.casts import column_as
 from tailrace.elements.columns.encoding import plain_array
 from tailrace.elements.columns.misfit import Misfit
-from tailrace.elements.convert import plain_values
+from tailrace.elements.rows import plain_values
 
 WIDTHS = [kind for kind in ("decimal32", "decimal64", "decimal128", "decimal256") if hasattr(pa, kind)]
 MOST = {"decimal32": 9, "decimal64": 18, "decimal128": 38, "decimal256": 76}

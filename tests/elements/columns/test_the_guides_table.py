@@ -18,7 +18,7 @@ import pytest
 from tailrace.elements.columns.casts import column_as
 from tailrace.elements.columns.misfit import Misfit
 from tailrace.elements.columns.schemas import columns_of
-from tailrace.elements.convert import rows_of
+from tailrace.elements.rows import rows_of
 
 GUIDE = Path(__file__).parents[3] / "docs" / "guide" / "values.md"
 Pair = namedtuple("Pair", "b a")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tailrace as tr
-from tailrace.elements.convert import rows_of
+from tailrace.elements.rows import rows_of
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME, NO_TIME, isoformat, micros
 from tailrace.task.operators.timestamps import arrow_times, times_of
 

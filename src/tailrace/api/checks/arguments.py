@@ -24,8 +24,8 @@ from tailrace.api.functions import (
     ProcessFunction,
 )
 from tailrace.elements.callables import misfit_function
-from tailrace.elements.convert import alike_names
 from tailrace.elements.durations import span_micros
+from tailrace.elements.rows import alike_names
 from tailrace.errors import ConfigError, GraphError, short_repr
 from tailrace.graph.operators import AtEnd, BatchFormat, Selector
 from tailrace.state.handles import states_of

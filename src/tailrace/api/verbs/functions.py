@@ -25,9 +25,9 @@ from tailrace.api.functions import (
 )
 from tailrace.api.restore.kinds import Shaped
 from tailrace.api.windows.functions import AT_THE_END, Field
-from tailrace.elements.convert import field_getter, made_rows, rows_of
 from tailrace.elements.keygroups import KeyGroups, owner
 from tailrace.elements.keys import canonical_bytes
+from tailrace.elements.rows import field_getter, made_rows, rows_of
 from tailrace.errors import GraphError
 from tailrace.graph.operators import FIRING_COLUMNS, Selector
 from tailrace.state.handles import ValueState

@@ -23,7 +23,7 @@ from tailrace.api.functions import (
 from tailrace.api.restore.kinds import Shaped, accumulators_of, discards
 from tailrace.api.windows.windows import CountSpec
 from tailrace.elements.callables import followed_by, run_to_its_end
-from tailrace.elements.convert import field_getter, made_rows
+from tailrace.elements.rows import field_getter, made_rows
 from tailrace.errors import GraphError
 from tailrace.graph.operators import KeyedProcess, Process, Selector, SessionSpec, Triggers, WindowSpec
 from tailrace.state.handles import Delegate, ValueState, states_of

@@ -16,7 +16,7 @@ from tailrace.connectors.lines import Version
 from tailrace.connectors.parquet import ParquetRows, read_schema
 from tailrace.connectors.schemas import declared_schema
 from tailrace.elements.batches import Form
-from tailrace.elements.convert import rows_of
+from tailrace.elements.rows import rows_of
 from tailrace.errors import ConfigError
 from tailrace.spelling import with_hints
 

@@ -16,7 +16,7 @@ from urllib.parse import unquote_to_bytes
 import pyarrow as pa
 
 from tailrace.connectors.files.places import parts_below
-from tailrace.elements.convert import plain_values
+from tailrace.elements.rows import plain_values
 from tailrace.errors import ConfigError
 
 NULL = "__HIVE_DEFAULT_PARTITION__"

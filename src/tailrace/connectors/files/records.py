@@ -15,7 +15,7 @@ import pyarrow as pa
 from tailrace.api.connectors import Reader
 from tailrace.connectors.files.partitions import Partitions
 from tailrace.elements.batches import Form
-from tailrace.elements.convert import rows_of
+from tailrace.elements.rows import rows_of
 
 Head = tuple[str, ...] | None
 """The names in the header of a file; None if files have no header."""

@@ -16,7 +16,7 @@ from tailrace.connectors.kafka.formats import as_bytes, encode_all, encoder
 from tailrace.connectors.kafka.producing import DirectWriter, KafkaTransaction, Packed
 from tailrace.connectors.kafka.registry import RegistryFormat, check_format
 from tailrace.connectors.transactional import Scope, TransactionalSink
-from tailrace.elements.convert import rows_of
+from tailrace.elements.rows import rows_of
 from tailrace.elements.timestamps import floor_micros
 from tailrace.errors import ConfigError, ServiceUnreachable
 

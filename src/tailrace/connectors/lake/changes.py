@@ -22,7 +22,7 @@ from tailrace.elements.columns.arrays import column_of_values
 from tailrace.elements.columns.misfit import Misfit
 from tailrace.elements.columns.named import column_lists, names_of
 from tailrace.elements.columns.schemas import batch_as
-from tailrace.elements.convert import field_getter
+from tailrace.elements.rows import field_getter
 from tailrace.errors import ConfigError, short_repr
 
 GONE = "%deleted"

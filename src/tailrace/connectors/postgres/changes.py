@@ -34,7 +34,7 @@ from tailrace.connectors.postgres.replicated import (
     describe_tables,
 )
 from tailrace.connectors.postgres.server import BEGIN_READING, Server, client
-from tailrace.elements.convert import made_rows
+from tailrace.elements.rows import made_rows
 from tailrace.errors import ConfigError
 
 CHUNK = 2_000

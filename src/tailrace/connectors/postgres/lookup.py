@@ -9,7 +9,7 @@ from typing import Any
 from tailrace.api.functions import AsyncFunction, Context
 from tailrace.connectors.postgres.server import Server, identifier, passing_errors
 from tailrace.connectors.postgres.target import describe
-from tailrace.elements.convert import made_rows
+from tailrace.elements.rows import made_rows
 from tailrace.errors import ConfigError
 
 

@@ -11,7 +11,7 @@ from tailrace.connectors.postgres.kinds import PLAIN, Column, arrow_type, modifi
 from tailrace.connectors.postgres.server import identifier
 from tailrace.elements.batches import Form
 from tailrace.elements.columns.arrays import column_of_values
-from tailrace.elements.convert import made_rows
+from tailrace.elements.rows import made_rows
 from tailrace.errors import ConfigError
 
 CARRIED = {*PLAIN, "numeric", "json", "jsonb", "uuid", "bytea", "time", "xid8"}

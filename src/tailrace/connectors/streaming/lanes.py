@@ -13,7 +13,7 @@ from tailrace.api.connectors import AssignedSplit, SourceLag, SplitReader
 from tailrace.connectors.streaming.batches import BatchFile, BatchFolder, BatchList
 from tailrace.connectors.travelling import Reading, folder_of, is_local
 from tailrace.elements.batches import Form
-from tailrace.elements.convert import rows_of
+from tailrace.elements.rows import rows_of
 from tailrace.errors import CheckpointError
 
 POLL_SECONDS, REMOTE_POLL_SECONDS = 0.02, 0.25

@@ -27,7 +27,7 @@ def declared_names(kind: Any) -> tuple[str, ...] | None:
     """The names of fields that a class of records declares: a named tuple, a row, a dataclass, a struct of msgspec, a class
     of attrs or pydantic. None for other classes."""
     found: Any = getattr(kind, "__fields__", None)
-    if isinstance(found, tuple):  # a `Row` of `convert`; in PySpark each row has its names
+    if isinstance(found, tuple):  # a `Row` of `rows`; in PySpark each row has its names
         return found
     if issubclass(kind, tuple):
         # The second is for a struct sequence of C.

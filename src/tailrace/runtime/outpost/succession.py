@@ -11,7 +11,7 @@ from tailrace.runtime.driver.jobstore import JobStore
 from tailrace.runtime.eventloop.loop import EventLoop
 from tailrace.runtime.network.doors import WorkerDoor
 from tailrace.runtime.network.link import endpoint
-from tailrace.runtime.worker.lookup import WAIT_SECONDS
+from tailrace.runtime.worker.coordinator_lookup import WAIT_SECONDS
 
 _LOOK_SECONDS = 0.05
 

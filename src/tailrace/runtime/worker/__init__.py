@@ -5,7 +5,7 @@
 - `heartbeat`, `watchdog`: the thread that gives signs of life, and reports user code that does not come back.
 - `closeview`, `frames`: the stacks of all threads, and the keys on which the time goes, on request.
 - `executor_end`: whether Spark has decommissioned the executor, as the worker itself sees it.
-- `lookup`: the look-up of another coordinator where the worker's own is lost.
+- `coordinator_lookup`: the look-up of another coordinator where the worker's own is lost.
 - `interception`, `rebinding`: stand-ins for Python's clocks and random bytes, whose readings are recorded.
 - `printing`: standard output, from which lines of user code go to the program that has started the job.
 - `logs`: what user code logs, which goes the same way.

@@ -30,9 +30,9 @@ from tailrace.runtime.network.listener import Listener
 from tailrace.runtime.network.peers import Peers
 from tailrace.runtime.worker.backends import Backends
 from tailrace.runtime.worker.calls import WorkerCalls
+from tailrace.runtime.worker.coordinator_lookup import CoordinatorLookup, with_process
 from tailrace.runtime.worker.habits import allow_many_files, no_breakpoint, rare_collections
 from tailrace.runtime.worker.heartbeat import Heart
-from tailrace.runtime.worker.lookup import CoordinatorLookup, with_process
 from tailrace.runtime.worker.random_state import SharedGenerators
 from tailrace.runtime.worker.stepping import Stepper
 from tailrace.runtime.worker.watchdog import Watchdog

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from tailrace.elements.batches import Form
-from tailrace.elements.convert import rows_of
+from tailrace.elements.rows import rows_of
 
 _PLAIN = (
     "BooleanType", "ByteType", "ShortType", "IntegerType", "LongType", "FloatType", "DoubleType", "StringType", "BinaryType",

@@ -8,11 +8,11 @@ from typing import Any
 import pyarrow as pa
 
 from tailrace.elements.batches import Batch, Columns, Groups, Rows
-from tailrace.elements.convert import field_getter
 from tailrace.elements.keycolumns import groups_of_arrow
 from tailrace.elements.keygroups import KeyGroups
 from tailrace.elements.keys import UnsupportedKey
 from tailrace.elements.plainkeys import plain_key
+from tailrace.elements.rows import field_getter
 from tailrace.errors import UserCodeError
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Hash, Selector, describe_selector

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from types import CodeType, TracebackType
 from typing import Any
 
-from tailrace.elements.convert import Row, missing_column
+from tailrace.elements.rows import Row, missing_column
 from tailrace.errors import (
     OWN_FOLDER,
     CheckpointError,

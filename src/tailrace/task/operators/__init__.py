@@ -6,7 +6,10 @@ In: batches, watermarks and timers from the chain of a subtask (`subtask.chain`)
 - `stateless`: functions of records. `columns`: functions of batches, expressions, frames, and the schemas of streams.
 - `process`, `context`, `timers`: process functions, what they see, and when their timers fire.
 - `aggregates`, `windows`, `joins`, `duplicates`, `broadcasts`, `ordering`, `calls`: kinds of operators, a room for each.
-- `sources`, `sink`, `contracts`: the ends of a dataflow. `loops`: the ends of a loop. `timestamps`: event time.
+- `late_records`: records that come too late, of any operator, and the event time that key groups had reached before a start
+  at another parallelism. `timestamps`, `zonetimes`: event time, and wall clock times of a zone.
+- `stores`: what joins and functions in order keep in columns.
+- `sources`, `sink`, `contracts`: the ends of a dataflow. `loops`: the ends of a loop.
 - `failures`: records for which user code raises.
 - `groupchains`: which files of checkpoints hold the state of a key group.
 """

@@ -18,10 +18,10 @@ from tailrace.errors import UserCodeError, short_repr
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import AtEnd, CoProcess, KeyedProcess, Process, Selector
 from tailrace.state.backend import Backend, MetaPart
+from tailrace.state.expiry import Expiry
 from tailrace.state.format import TableInfo
 from tailrace.state.handles import bind_all, check_bound
 from tailrace.state.journal import Journal
-from tailrace.state.lifetimes import Expiry
 from tailrace.state.livinghandles import Lifetimes
 from tailrace.state.memory import MemoryBackend
 from tailrace.state.operator_state import OperatorStates

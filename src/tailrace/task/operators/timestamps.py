@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 
 from tailrace.elements.batches import Batch, Columns, Rows, Times
 from tailrace.elements.timestamps import FAR_AHEAD, MIN_TIME, NO_TIME, floor_micros, floor_of_floats, isoformat, seconds
-from tailrace.elements.zonetimes import column_in, instant_in
 from tailrace.errors import message_of
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import AHEAD, AssignTimestamps, describe_selector
@@ -24,6 +23,7 @@ from tailrace.task.channels.keys import FieldReader, column_of
 from tailrace.task.contract.cut_state import CutState
 from tailrace.task.operators.base import OperatorTask
 from tailrace.task.operators.context import OperatorContext
+from tailrace.task.operators.zonetimes import column_in, instant_in
 
 _Standing = tuple[dict[int, int], int]
 """The largest timestamp per split, and the watermark."""

@@ -12,6 +12,7 @@ from tailrace.elements.timestamps import MAX_TIME
 from tailrace.errors import ProtocolViolation
 from tailrace.graph.plan import Plan
 from tailrace.protocol.deployment import OperatorReport, Progress, SubtaskReport
+from tailrace.protocol.flow import window_of
 from tailrace.protocol.wire import TaskMessage
 from tailrace.task.channels.services import Services
 from tailrace.task.contract.actions import ToPeer
@@ -24,16 +25,6 @@ from tailrace.task.slice.nests import WorkerNests
 from tailrace.task.subtask.idleness import Idle
 from tailrace.task.subtask.machine import Task
 
-MAX_WINDOW = 1 << 20
-MIN_WINDOW = 32 << 10
-
-
-def window_of(plan: Plan, memory: int) -> int:
-    """The window of each channel in bytes. All windows into one slot together stay within its worker's memory, as long as
-    the smallest window allows it. Both ends of a channel must agree, so the window is what the slot with most channels
-    can afford."""
-    return max(MIN_WINDOW, min(MAX_WINDOW, memory // max(1, plan.most_channels)))
-
 
 class Slice:
     """All tasks of one worker, the most downstream one first."""
@@ -44,7 +35,7 @@ class Slice:
         self.attempt = attempt
         self.incarnation = services.incarnation
         self.services = services
-        window = services.tuning.window or window_of(plan, memory)
+        window = services.tuning.window or window_of(plan.most_channels, memory)
         self.tasks = [
             Task(plan, vertex, slot, attempt, services, window)
             for vertex in reversed(plan.vertices)

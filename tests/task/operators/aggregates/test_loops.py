@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import tailrace as tr
-from tailrace.elements.convert import field_getter
+from tailrace.elements.rows import field_getter
 from tailrace.task.operators.aggregates.loops import RowsLoop, expression_of
 
 Sale = namedtuple("Sale", "shop amount")

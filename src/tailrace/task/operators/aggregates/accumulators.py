@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 from tailrace.api.aggregates import Count, Max, Mean, Min, Sum, comparable
 from tailrace.elements.columns.arrays import REFUSALS, column_of_values
 from tailrace.elements.columns.misfit import Misfit
-from tailrace.elements.convert import plain_values
 from tailrace.elements.keyslots import column_of_words, is_word, words_of
+from tailrace.elements.rows import plain_values
 from tailrace.elements.slottables import Slots, grow
 
 Array = np.ndarray[Any, Any]

@@ -16,7 +16,7 @@ from tailrace.elements.batches import Columns, Times
 from tailrace.elements.columns.arrays import REFUSALS, column_of_values
 from tailrace.elements.columns.exact import EXACT
 from tailrace.elements.columns.misfit import Misfit
-from tailrace.elements.convert import plain_values
+from tailrace.elements.rows import plain_values
 from tailrace.errors import UserCodeError
 from tailrace.task.channels.keys import column_of
 from tailrace.task.operators.base import OperatorTask

@@ -19,7 +19,7 @@ from tailrace.state.backend import MetaPart
 from tailrace.task.operators.broadcasts.process import BroadcastCalls
 from tailrace.task.operators.broadcasts.waiting import Waiting, values_of, waiting_of, without_waiting, write_waiting
 from tailrace.task.operators.context import OperatorContext
-from tailrace.task.operators.ordering.late import LATE, least_time
+from tailrace.task.operators.late_records import LATE, least_time
 from tailrace.task.operators.ordering.process import InOrderTask
 
 

@@ -25,7 +25,7 @@ from tailrace.task.channels.keys import column_of, settled_keys
 from tailrace.task.operators.aggregates.running import StatefulTask
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.duplicates.firsts import DistinctKeys, distinct_keys
-from tailrace.task.operators.ordering.late import Floors, least_time, set_aside
+from tailrace.task.operators.late_records import Floors, least_time, set_aside
 
 BUCKETS = 64
 """Number of buckets for the span in which a key is kept."""

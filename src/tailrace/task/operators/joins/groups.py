@@ -23,7 +23,7 @@ from tailrace.task.operators.joins.gathered import Gathered, GatheredSide, emit
 from tailrace.task.operators.joins.joinkeys import are_equal
 from tailrace.task.operators.joins.kept import INPUTS, KeptColumnsTask
 from tailrace.task.operators.joins.windowed import ColumnWindowJoinTask
-from tailrace.task.operators.ordering.late import set_rows_aside, some_of
+from tailrace.task.operators.late_records import set_rows_aside, some_of
 from tailrace.task.operators.stores.places import KeptPlaces
 from tailrace.task.operators.stores.segments import (
     GONE,

@@ -31,7 +31,7 @@ from tailrace.task.channels.copies import own_copy
 from tailrace.task.channels.keys import key_reader, settled_keys
 from tailrace.task.operators.base import OperatorTask
 from tailrace.task.operators.context import OperatorContext
-from tailrace.task.operators.ordering.late import Floors, least_time, set_aside
+from tailrace.task.operators.late_records import Floors, least_time, set_aside
 from tailrace.task.operators.process import backend_of
 from tailrace.task.operators.timers import Keyed
 

@@ -11,10 +11,10 @@ import pyarrow.compute as pc
 
 from tailrace.elements.batches import Columns
 from tailrace.elements.columns.joined import key_column
-from tailrace.elements.convert import plain_values
 from tailrace.elements.keycolumns import groups_of_arrow
 from tailrace.elements.keygroups import KeyGroups
 from tailrace.elements.keyslots import is_text, texts_of, words_of
+from tailrace.elements.rows import plain_values
 from tailrace.elements.slottables import TextTable, mix
 from tailrace.errors import UserCodeError
 from tailrace.graph.operators import Selector, key_columns

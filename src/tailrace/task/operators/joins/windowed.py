@@ -16,7 +16,7 @@ from tailrace.graph.graph import Node
 from tailrace.graph.operators import WindowJoin, WindowSpec
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.joins.columns import ColumnJoinTask
-from tailrace.task.operators.ordering.late import set_rows_aside, some_of
+from tailrace.task.operators.late_records import set_rows_aside, some_of
 from tailrace.task.operators.windows.windowtimes import WindowTimes, check_room
 
 Array = np.ndarray[Any, Any]

@@ -12,9 +12,9 @@ from tailrace.graph.graph import Node
 from tailrace.graph.operators import BroadcastProcess, CoProcess, KeyedProcess
 from tailrace.task.channels.keys import FieldReader, key_reader, settled_keys
 from tailrace.task.operators.context import OperatorContext
+from tailrace.task.operators.late_records import Floors, columns_on_time, set_aside, timed_part
 from tailrace.task.operators.ordering.buffer import RecordBuffer
 from tailrace.task.operators.ordering.columnbuffer import ColumnBuffer
-from tailrace.task.operators.ordering.late import Floors, columns_on_time, set_aside, timed_part
 from tailrace.task.operators.process import CoProcessTask, KeyedProcessTask, TimedTask, as_process_function
 
 

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 
 from tailrace.api.aggregates import Mean, Sum
 from tailrace.elements.batches import Columns, Rows
-from tailrace.elements.convert import plain_values
 from tailrace.elements.keyslots import is_text, key_slots
+from tailrace.elements.rows import plain_values
 from tailrace.elements.slottables import Slots
 from tailrace.graph.graph import Node
 from tailrace.task.channels.keys import column_of
@@ -20,7 +20,7 @@ from tailrace.task.operators.aggregates.accumulators import Answers, NotInArrays
 from tailrace.task.operators.aggregates.arrow import GroupedBatch, one_zero
 from tailrace.task.operators.aggregates.grouping import answers_by_code
 from tailrace.task.operators.context import OperatorContext
-from tailrace.task.operators.ordering.late import set_aside
+from tailrace.task.operators.late_records import set_aside
 from tailrace.task.operators.windows.sessionbatch import BatchGroups
 from tailrace.task.operators.windows.sessionbounds import gaps_in, groups_of, merge_all
 from tailrace.task.operators.windows.sessionfront import SessionFront

@@ -15,7 +15,7 @@ from tailrace.api.aggregates import is_builtin
 from tailrace.api.functions import as_callable
 from tailrace.elements.batches import Batch, Columns, Rows, Times
 from tailrace.elements.columns.schemas import OneSchema
-from tailrace.elements.convert import made_rows
+from tailrace.elements.rows import made_rows
 from tailrace.errors import IncompatibleState, short_repr
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import SessionWindow, Window, key_columns
@@ -25,7 +25,7 @@ from tailrace.task.operators.aggregates.arrow import GroupedBatch, result_arrays
 from tailrace.task.operators.aggregates.running import StatefulTask
 from tailrace.task.operators.columns.conversion import fit
 from tailrace.task.operators.context import OperatorContext
-from tailrace.task.operators.ordering.late import Floors, least_time
+from tailrace.task.operators.late_records import Floors, least_time
 from tailrace.task.operators.windows.windowtimes import check_room
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

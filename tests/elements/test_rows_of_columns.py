@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tailrace.elements.columns.misfit import Misfit
 from tailrace.elements.columns.schemas import columns_of
-from tailrace.elements.convert import field_getter, rows_of
+from tailrace.elements.rows import field_getter, rows_of
 
 
 def table(values: list[Any], **types: pa.DataType) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from tailrace.elements.convert import rows_of
+from tailrace.elements.rows import rows_of
 
 # Around both changes of the clock in New York and Berlin, before 1970, and with microseconds.
 INSTANTS = [
