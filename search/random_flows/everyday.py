@@ -6,6 +6,7 @@ import random
 from dataclasses import replace
 
 from search.random_flows.description import Do, Flow, Kind, Loop
+from search.random_flows.ordering import has_one_time
 
 TIMED = frozenset(("tumbling", "sliding", "windows of columns", "sessions", "sessions of columns"))
 """Kinds of operators behind which it is known that no record is late."""
@@ -34,12 +35,14 @@ def everyday(rng: random.Random, flow: Flow) -> Flow:
 
 def once_more(rng: random.Random, flow: Flow) -> Flow:
     """The flow with another everyday verb, outside of loops. Where records are merged in loops, or there is no end, the flow
-    stays as it is."""
+    stays as it is. The last record of each key needs records that have a time."""
     if flow.endless or any(loop.combine for loop in flow.loops()):
         return flow
     number = 1 + max((step.number for step in flow.all()), default=0)
-    kinds: tuple[Kind, ...] = ("last of each", "lagged", "limited")
-    return _with(rng, flow, Do(rng.choice(kinds), number, parallelism=rng.choice([None, None, 1, 3])))
+    kind: Kind = rng.choice(["last of each", "lagged", "limited"])
+    if kind == "last of each" and not has_one_time(flow):
+        kind = "lagged"
+    return _with(rng, flow, Do(kind, number, parallelism=rng.choice([None, None, 1, 3])))
 
 
 def calling(rng: random.Random, flow: Flow) -> Flow:
