@@ -1,7 +1,7 @@
 """Searches for a seed under which a job is not exactly once: `python -m search --seeds 0:2000` goes through the golden
 programs, with `--random` through random dataflows, with `--outages` through stores that come and go, with `--servers`
-through servers that do, with `--followed`
-through files that change while they are read."""
+through servers that do, with `--marks` through servers that write with marks, with `--followed` through files that change
+while they are read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from search import followed, outages, servers
+from search import followed, marks, outages, servers
 from search.campaigns.replacements import TUNES, run_of
 from search.campaigns.rescales import SIZES
 from search.programs.golden import PROGRAMS
@@ -77,6 +77,18 @@ OF_SIZES = (
 )
 """What runs with `--sizes` cover, and no others."""
 
+OTHERS: dict[str, tuple[Callable[..., Any], str, str]] = {
+    "outages": (
+        outages.look,
+        "refused by the store of a sink",
+        "run sinks of files on a store that fails now and then",
+    ),
+    "servers": (servers.look, "a sink that publishes was refused", "publish into a server that is slow, or away"),
+    "marks": (marks.look, "started again from a checkpoint", "publish with marks, and start again from checkpoints"),
+    "followed": (followed.look, "rotated a followed file", "follow files that grow, are rotated and appear"),
+}
+"""Option of a search of its own -> its function, what it counts, and help."""
+
 MANY = 1_000
 """Number of random dataflows after which every value of every option must have occurred."""
 
@@ -122,13 +134,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seeds", default="0:200", help="FIRST:LAST, LAST excluded, or a single seed (default: 0:200)")
     parser.add_argument("--program", choices=sorted(PROGRAMS), help="run this golden program only")
     parser.add_argument("--random", action="store_true", help="run random dataflows, not the golden programs")
-    parser.add_argument(
-        "--outages", action="store_true", help="run the sink of files on a store that fails now and then"
-    )
-    parser.add_argument(
-        "--servers", action="store_true", help="publish into a server that is slow, or away for a while"
-    )
-    parser.add_argument("--followed", action="store_true", help="follow files that grow, are rotated and appear")
+    for name, (_, _, text) in OTHERS.items():
+        parser.add_argument(f"--{name}", action="store_true", help=text)
     parser.add_argument("--seconds", type=float, help="begin no other seed after this many seconds")
     parser.add_argument(
         "--shrink", action="store_true", help="with --random: shrink each dataflow that fails, and print it"
@@ -143,12 +150,9 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error("--program names a golden program, so it does not go with --random")
     if not options.random and options.shrink:
         parser.error("--shrink needs --random: golden programs are not shrunk")
-    if options.outages:
-        return _files(seeds, options, outages.look, "refused by the store of a sink")
-    if options.servers:
-        return _files(seeds, options, servers.look, "a sink that publishes was refused")
-    if options.followed:
-        return _files(seeds, options, followed.look, "rotated a followed file")
+    for name, (look, what, _) in OTHERS.items():
+        if getattr(options, name):
+            return _files(seeds, options, look, what)
     tune = TUNES[options.lost] if options.lost else SIZES.get(options.sizes, lambda made: made)
     if options.random:
         shape = run_of(tune) if options.lost else lambda run: run

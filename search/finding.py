@@ -6,17 +6,17 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
-from search import changes, followed, stops
+from search import changes, followed, marks, outages, servers, stops
 from search.__main__ import search
-from search.outages import look
-from search.planted.patches import CHANGES, FOLLOWED, OUTAGES, RANDOM, SERVERS, STOPS, Bug
+from search.planted.patches import CHANGES, FOLLOWED, MARKS, OUTAGES, RANDOM, SERVERS, STOPS, Bug
 from search.planted.table import BUGS, plant
 from search.random_flows.hunting import hunt
 from search.replay import replays
 from search.scenarios import Scenario
-from search.servers import look as look_at_servers
 
 TURNS = 20_000
 """Number of turns after which a golden program with a bug in it counts as one that never ends."""
@@ -28,7 +28,7 @@ class Found:
 
     bug: str
     search: str
-    """Name of the golden program, or "random", "outages", "followed", "stops" or "changes"."""
+    """Name of the golden program, or "random", "outages", "servers", "marks", "followed", "stops" or "changes"."""
     seed: int
     wrong: tuple[str, ...]
     seconds: float
@@ -63,19 +63,14 @@ def _random(bug: Bug, seeds: range) -> tuple[int, list[str]] | None:
     return (failed[0].run.seed, failed[0].wrong) if failed else None
 
 
-def _outages(bug: Bug, seeds: range) -> tuple[int, list[str]] | None:
-    _, failed = look(seeds)
-    return (failed[0].seed, failed[0].wrong) if failed else None
+def _seeds_of(look: Callable[..., Any]) -> Callable[[Bug, range], tuple[int, list[str]] | None]:
+    """The search by seeds alone."""
 
+    def found(bug: Bug, seeds: range) -> tuple[int, list[str]] | None:
+        _, failed = look(seeds)
+        return (failed[0].seed, failed[0].wrong) if failed else None
 
-def _servers(bug: Bug, seeds: range) -> tuple[int, list[str]] | None:
-    _, failed = look_at_servers(seeds)
-    return (failed[0].seed, failed[0].wrong) if failed else None
-
-
-def _followed(bug: Bug, seeds: range) -> tuple[int, list[str]] | None:
-    _, failed = followed.look(seeds)
-    return (failed[0].seed, failed[0].wrong) if failed else None
+    return found
 
 
 def _stops(bug: Bug, seeds: range) -> tuple[int, list[str]] | None:
@@ -97,9 +92,10 @@ def _replays(bug: Bug, seeds: range) -> tuple[int, list[str]] | None:
 
 SEARCHES = {
     RANDOM: _random,
-    OUTAGES: _outages,
-    SERVERS: _servers,
-    FOLLOWED: _followed,
+    **{
+        name: _seeds_of(one.look)
+        for name, one in ((OUTAGES, outages), (SERVERS, servers), (MARKS, marks), (FOLLOWED, followed))
+    },
     STOPS: _stops,
     CHANGES: _changes,
 }

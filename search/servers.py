@@ -12,6 +12,7 @@ import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import tailrace as tr
 from search.drawn_faults import drawn_faults
@@ -34,20 +35,17 @@ BOOK = "servers"
 def carry_out(seed: int) -> SearchOutcome:
     """Runs a job whose sinks publish into a server."""
     rng, outcome = random.Random(f"tailrace servers {seed}"), SearchOutcome("servers", seed)
-    book, conditions = Book(), _conditions(rng)
+    book, conditions = Book(), conditions_of(rng)
     BOOKS[BOOK], refused = book, conditions.refused
     faults = drawn_faults(rng, True) if rng.random() < 0.6 else ()
     replaces = rng.random() < 0.5
     if replaces:
-        faults += tuple(_kill(rng) for _ in range(rng.randint(0, 2)))
-    world = _world(seed, rng, conditions, faults, replaces)
+        faults += tuple(kill_of(rng) for _ in range(rng.randint(0, 2)))
+    world = simulation_of(seed, rng, conditions, faults, replaces, ServerLedger(BOOK), WatchedFiles([book]))
     try:
         world.start()
         while not world.coordinator.status.final:
-            if world.turns > TURNS // 7:
-                conditions.refused = 0.0
-            elif rng.random() < 0.01:
-                conditions.refused = rng.choice([0.0, refused, refused, 1.0])
+            change_weather(world, rng, conditions, refused)
             world.turn()
     except TailraceError as error:
         outcome.wrong.append(f"{type(error).__name__}: {error.args[0]}")
@@ -59,6 +57,14 @@ def carry_out(seed: int) -> SearchOutcome:
     return outcome
 
 
+def change_weather(world: Simulation, rng: random.Random, conditions: Conditions, refused: float) -> None:
+    """Draws how often the server refuses. In the end it does not."""
+    if world.turns > TURNS // 7:
+        conditions.refused = 0.0
+    elif rng.random() < 0.01:
+        conditions.refused = rng.choice([0.0, refused, refused, 1.0])
+
+
 def look(
     seeds: Iterable[int], *, stop: bool = True, seconds: float | None = None
 ) -> tuple[Counter[str], list[SearchOutcome]]:
@@ -66,25 +72,33 @@ def look(
     return run_seeds(seeds, carry_out, stop=stop, seconds=seconds)
 
 
-def _kill(rng: random.Random) -> Fault:
+def kill_of(rng: random.Random) -> Fault:
     """The loss of a worker that publishes."""
     anchor = rng.choice(["Publish", "commit 1 done", "commit 2 done", "commit 3 done"])
     return Fault(rng.randint(0, 30), "kill", rng.randint(0, 5), after=anchor)
 
 
-def _conditions(rng: random.Random) -> Conditions:
+def conditions_of(rng: random.Random) -> Conditions:
     """A world whose sinks are slow or fail, or both."""
     slow = rng.choice([(0, 0), (1, 500), (1, 8 * MS), (5 * MS, 40 * MS)])
     network = NETWORKS[rng.choice(sorted(NETWORKS))]
     return replace(network, max_turns=TURNS, publishing=slow, refused=rng.choice([0.0, 0.1, 0.5]))
 
 
-def _world(
-    seed: int, rng: random.Random, conditions: Conditions, faults: Sequence[Fault], replaces: bool
+def simulation_of(
+    seed: int,
+    rng: random.Random,
+    conditions: Conditions,
+    faults: Sequence[Fault],
+    replaces: bool,
+    sink: tr.Sink,
+    files: WatchedFiles,
+    **options: Any,
 ) -> Simulation:
+    """A simulation of a job that publishes numbers by a sink."""
     env = tr.Environment(parallelism=rng.choice([1, 2, 3]), checkpoint=tr.CheckpointConfig(dir="memory"))
     numbers = env.from_source(tr.sources.Sequence(0, N, rate=rng.choice([None, 6_000, 3_000])))
-    numbers.rebalance().sink_to(ServerLedger(BOOK), uid="server")
+    numbers.rebalance().sink_to(sink, uid="server")
     settings = CheckpointSettings(
         interval=rng.choice([1, 3]) * MS,
         max_concurrent=rng.choice([1, 2, 3]),
@@ -93,15 +107,14 @@ def _world(
     )
     return prepared_simulation(
         env,
-        name="servers",
-        run_id="run",
+        **{"name": "servers", "run_id": "run", **options},
         seed=seed,
         conditions=conditions,
         limits=LIMITS,
         keep_trace=False,
         checkpoints=settings,
         restarts=lambda: strategy(("fixed", MS)),
-        files=WatchedFiles([BOOKS[BOOK]]),
+        files=files,
         faults=faults,
         replaces=replaces,
         spares=rng.choice([0, 1]),

@@ -13,8 +13,11 @@ Patches = list[Any]
 RANDOM = "random"
 """Name of the search through random flows, for a bug that no golden program shows."""
 OUTAGES = "outages"
-SERVERS = "servers"
 """Name of the search with a store of files that goes out of reach."""
+SERVERS = "servers"
+"""Name of the search with sinks that publish into a server that is slow or away."""
+MARKS = "marks"
+"""Name of the search with a transactional sink, whose server writes with marks."""
 FOLLOWED = "followed"
 """Name of the search with followed files that change."""
 STOPS = "stops"
@@ -25,8 +28,8 @@ CHANGES = "changes"
 
 @dataclass(frozen=True)
 class Bug:
-    """A bug: its name, and the program that shows it soonest; or `RANDOM`, `OUTAGES`, `FOLLOWED`, `STOPS` or
-    `CHANGES`."""
+    """A bug: its name, and the program that shows it soonest; or `RANDOM`, `OUTAGES`, `SERVERS`,
+    `MARKS`, `FOLLOWED`, `STOPS` or `CHANGES`."""
 
     name: str
     program: str

@@ -18,6 +18,7 @@ from search.planted.channel_restore import AS_IT_WAS_BUGS
 from search.planted.clocks import CLOCK_BUGS
 from search.planted.duplicates import DUPLICATES_BUGS
 from search.planted.feedback import FEEDBACK_BUGS
+from search.planted.files import FILE_BUGS
 from search.planted.flows import FLOW_BUGS
 from search.planted.lifetimes import LIFETIME_BUGS
 from search.planted.loop_times import LOOP_TIME_BUGS
@@ -498,6 +499,7 @@ BUGS: dict[str, Bug] = {
         ),
         *OUTPUT_BUGS,
         *SERVER_BUGS,
+        *FILE_BUGS,
         *FEEDBACK_BUGS,
         *LIFETIME_BUGS,
         *LOOP_BUGS,

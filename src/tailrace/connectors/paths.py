@@ -12,9 +12,11 @@ writes such a start out. A file that has several names (links) is one file: it i
 
 from __future__ import annotations
 
+import errno
 import fnmatch
 import os
 import re
+import stat
 from collections.abc import Iterable, Iterator
 
 from tailrace.errors import ConfigError
@@ -68,9 +70,9 @@ def _below(folder: str, above: _Folders = ()) -> Iterator[str]:
     above = _with(folder, above)
     names = [name for name in _names(folder) if not is_passed_over(name)]
     paths = [os.path.join(folder, name) for name in names]
-    yield from (path for path in paths if os.path.isfile(path))
+    yield from (path for path in paths if _is_file(path))
     for path in paths:
-        if os.path.isdir(path) and _identity(path) not in above:
+        if _is_folder(path) and _identity(path) not in above:
             yield from _below(path, above)
 
 
@@ -83,7 +85,7 @@ def _matching(folder: str, pattern: list[str], above: _Folders = ()) -> Iterator
             inner = _with(folder, above)
             for name in _names(folder):
                 path = os.path.join(folder, name)
-                if not is_passed_over(name) and os.path.isdir(path) and _identity(path) not in inner:
+                if not is_passed_over(name) and _is_folder(path) and _identity(path) not in inner:
                     yield from _matching(path, pattern, inner)
         return
     names = fnmatch.filter(_names(folder), first) if MAGIC.search(first) else [first]
@@ -91,9 +93,9 @@ def _matching(folder: str, pattern: list[str], above: _Folders = ()) -> Iterator
         path = os.path.join(folder, name)
         if is_passed_over(name) and name[0] != first[0]:
             continue
-        if not rest and os.path.isfile(path):
+        if not rest and _is_file(path):
             yield path
-        elif rest and os.path.isdir(path):
+        elif rest and _is_folder(path):
             yield from _matching(path, rest, above)
 
 
@@ -112,6 +114,27 @@ def _identity(path: str) -> tuple[int, int]:
     except FileNotFoundError:
         return (-1, -1)
     return (status.st_dev, status.st_ino)
+
+
+def _is_file(path: str) -> bool:
+    return stat.S_ISREG(_mode(path))
+
+
+def _is_folder(path: str) -> bool:
+    return stat.S_ISDIR(_mode(path))
+
+
+def _mode(path: str) -> int:
+    """The type and rights of a file or folder; 0 for a name with nothing behind it. Raises `OSError` if that cannot be
+    known: a file that may not be looked at, or a disk that does not answer, is not left out."""
+    try:
+        return os.stat(path).st_mode
+    except FileNotFoundError:
+        return 0  # removed meanwhile, or a link to nothing
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENOTDIR):
+            raise
+        return 0
 
 
 def _names(folder: str) -> list[str]:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from tailrace.api.checks.hints import SINKS
 from tailrace.api.connectors import NO_RECORD, Sink, SinkContext, SinkWriter
 from tailrace.connectors import hidden
-from tailrace.connectors.files.columnssink import ColumnsSink
+from tailrace.connectors.files.columnssink import ColumnsSink, TextColumnsSink
 from tailrace.connectors.files.holding import held_writer
 from tailrace.connectors.files.rolling import Roll, check_roll
 from tailrace.connectors.files.textwriters import CsvWriter, JsonWriter, check_csv, check_json
@@ -90,23 +90,24 @@ class Parquet(ColumnsSink):
     file_writer = ParquetWriter
 
 
-class Csv(ColumnsSink):
-    """A sink that writes CSV files, with a header, into the folder `path`. Its arguments are those of `Parquet`. Raises
-    `ConfigError` as that does, and for a column that holds no single value."""
+class Csv(TextColumnsSink):
+    """A sink that writes CSV files, with a header, into the folder `path`. Its arguments are those of `Parquet`, and
+    `compression`: "gzip" (`.csv.gz`), "zstd" (`.csv.zst`), or None. Raises `ConfigError` as that does, and for a column that
+    holds no single value."""
 
     description = "csv"
-    file_writer = CsvWriter
+    text_writer = CsvWriter
 
     def check_columns(self, schema: pa.Schema) -> None:
         check_csv(schema)
 
 
-class Json(ColumnsSink):
+class Json(TextColumnsSink):
     """A sink that writes JSON lines, an object for each record, into files in the folder `path`. Its arguments are those of
-    `Parquet`. Raises `ConfigError` as that does, and for a column of a type that JSON does not have."""
+    `Csv`. Raises `ConfigError` as `Parquet` does, and for a column of a type that JSON does not have."""
 
     description = "json"
-    file_writer = JsonWriter
+    text_writer = JsonWriter
 
     def check_columns(self, schema: pa.Schema) -> None:
         check_json(schema)

@@ -11,6 +11,7 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 
 import tailrace as tr
 from tailrace.connectors.files import newfiles
@@ -219,3 +220,45 @@ def test_compressed_files_are_whole_files_behind_a_url(tmp_path: Path) -> None:
     source = tr.sources.TextFiles(place, follow=True)
     split = {"path": f"{place}/a.txt.zst"}
     assert source.reader(split).read(5, 0.0) == ["x", "y"]
+
+
+@pytest.mark.parametrize("pattern", ["", "/*/*.txt"])
+def test_a_folder_whose_list_fails_is_not_left_out(
+    pattern: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """fsspec's own lists leave it out."""
+    place = f"memory://{tmp_path.name}"
+    for folder in ("a", "b"):
+        fsspec.filesystem("memory").pipe_file(f"{place}/{folder}/lines.txt", b"line\n")
+    source = tr.sources.TextFiles(place + pattern)
+    assert len(source.splits(1)) == 2
+    whole = MemoryFileSystem.ls
+
+    def ls(self: Any, path: str, **options: Any) -> Any:
+        if path.endswith("/b"):
+            raise ConnectionError("no answer")
+        return whole(self, path, **options)
+
+    monkeypatch.setattr(MemoryFileSystem, "ls", ls)
+    monkeypatch.setattr(MemoryFileSystem, "find", fsspec.AbstractFileSystem.find)  # as HDFS, SFTP and others have it
+    with pytest.raises(ConnectionError, match="no answer"):
+        source.splits(1)
+
+
+def test_a_file_that_cannot_be_looked_at_is_not_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text("line\n")
+    (tmp_path / "nothing.txt").symlink_to(tmp_path / "gone")
+    (tmp_path / "around.txt").symlink_to(tmp_path / "around.txt")
+    source = tr.sources.TextFiles(str(tmp_path))
+    assert len(source.splits(1)) == 2
+    whole = os.stat
+
+    def stat(path: Any, **options: Any) -> Any:
+        if str(path).endswith("b.txt"):
+            raise PermissionError(13, "Permission denied", path)
+        return whole(path, **options)
+
+    monkeypatch.setattr(os, "stat", stat)
+    with pytest.raises(PermissionError, match="Permission denied"):
+        source.splits(1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import pickle
 from decimal import Decimal
 from pathlib import Path
 from random import Random
@@ -15,6 +16,7 @@ import pytest
 
 import tailrace as tr
 from tailrace.connectors.files.jsonvalues import JsonColumns
+from tailrace.connectors.hidden import COVER
 from tests.connectors.test_sinks import Place
 from tests.connectors.test_sources import everything
 
@@ -88,6 +90,37 @@ def test_values_come_back_as_they_were(kind: str, tmp_path: Path) -> None:
         found = [row.asDict() for part in everything(getattr(tr.sources, kind)(place, schema), 1) for row in part]
         again = pa.RecordBatch.from_pylist(found, schema)
         assert list(map(repr, again.to_pylist())) == list(map(repr, batch.to_pylist())), names
+
+
+@pytest.mark.parametrize(("compression", "end"), [("gzip", ".gz"), ("zstd", ".zst")])
+@pytest.mark.parametrize("kind", ["Csv", "Json"])
+def test_compressed_files_come_back(kind: str, compression: str, end: str, tmp_path: Path) -> None:
+    """As one file, in files of a size, and in folders by a column. What was not prepared is swept."""
+    batch = pa.record_batch({"day": ["a", "b"] * 500, "n": list(range(1_000))})
+    for number, options in enumerate([{}, {"roll": tr.Roll(bytes=100)}, {"partition_by": "day"}]):
+        place = tmp_path / str(number)
+        sink = pickle.loads(pickle.dumps(getattr(tr.sinks, kind)(str(place), compression=compression, **options)))
+        writer = sink.writer(Place())
+        for at in range(0, 1_000, 100):
+            writer.write(batch.slice(at, 100))
+        sink.publish([writer.prepare()])
+        lost = sink.writer(Place(attempt=0, subtask=1))
+        lost.write(batch)
+        sink.recover(["run"], 2, "sink")
+        assert not list(place.rglob(f"*{COVER}"))
+        names = [path.name for path in place.rglob("part-*")]
+        assert len(names) == [1, 10, 2][number] and all(name.endswith(f".{kind.lower()}{end}") for name in names)
+        source = getattr(tr.sources, kind)(
+            str(place), batch.schema if number < 2 else pa.schema([batch.schema.field(1)])
+        )
+        found = sorted((row.n, row.day) for part in everything(source, 1) for row in part)
+        assert found == list(zip(batch["n"].to_pylist(), batch["day"].to_pylist(), strict=True))
+
+
+def test_a_compression_that_no_source_reads_is_refused(tmp_path: Path) -> None:
+    for compression in ("lzo", "", 7):
+        with pytest.raises(tr.ConfigError, match="Csv: compression must be 'gzip' or 'zstd', or None for plain files"):
+            tr.sinks.Csv(str(tmp_path), compression=compression)  # type: ignore[arg-type]
 
 
 def test_pandas_reads_what_is_written(tmp_path: Path) -> None:

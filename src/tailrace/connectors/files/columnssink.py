@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from tailrace.connectors.files.columnswriter import ColumnsWriter
 from tailrace.connectors.files.holding import held_writer
 from tailrace.connectors.files.partitioned import PartitionedWriter, check_keys
 from tailrace.connectors.files.rolling import Roll, check_roll
+from tailrace.connectors.files.textwriters import TextWriter, check_compression
 from tailrace.connectors.filesinks import FileSink
 from tailrace.connectors.hidden import SinkFolder
 from tailrace.connectors.schemas import declared_schema
@@ -24,8 +26,8 @@ class ColumnsSink(FileSink):
     """The base of sinks of files in columns."""
 
     form = "columns"
-    file_writer: ClassVar[type[ColumnsWriter]]
-    """The writer of one file after the other."""
+    file_writer: Callable[..., ColumnsWriter]
+    """The writer of one file after the other, for the arguments of a `ColumnsWriter`."""
 
     def __init__(
         self,
@@ -57,3 +59,21 @@ class ColumnsSink(FileSink):
 
         folder, who = folders.folder_at(self.path), type(self).__name__
         return held_writer(PartitionedWriter(folder, self.partition_by, self.schema, make, ctx, who), self.roll)
+
+
+class TextColumnsSink(ColumnsSink):
+    """The base of sinks of files of text in columns, which may be compressed."""
+
+    text_writer: ClassVar[type[TextWriter]]
+
+    def __init__(
+        self,
+        path: str,
+        schema: Any = None,
+        *,
+        partition_by: str | Sequence[str] | None = None,
+        roll: Roll | None = None,
+        compression: str | None = None,
+    ) -> None:
+        super().__init__(path, schema, partition_by=partition_by, roll=roll)
+        self.file_writer = partial(self.text_writer, compression=check_compression(compression, type(self).__name__))

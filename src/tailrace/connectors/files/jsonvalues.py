@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 import pyarrow.json as arrow_json
+import pyarrow.types as t
 
 from tailrace.elements.columns.named import declared_names, names_of
 from tailrace.errors import ConfigError
@@ -25,10 +27,41 @@ def encode_json(record: Any) -> bytes:
 
 def encode_objects(records: Sequence[dict[str, Any]]) -> list[bytes]:
     """Dicts as JSON, as `encode_json` does."""
-    texts = list(map(_encode, records))
-    if b"null" in b"".join(texts):  # one look at all of them: a call less for each
+    lines = _encode_lines(records)
+    texts = lines.split(b"\n")[:-1]  # within JSON it is written as \n
+    if len(texts) != len(records):  # JSON that somebody has made before may have line breaks
+        texts = list(map(_encode, records))
+    if b"null" in lines:  # one look at all of them: a call less for each
         return list(map(_finite, texts, records))
     return texts
+
+
+def encode_columns(batch: pa.RecordBatch) -> bytes:
+    """The rows of a batch as JSON objects, each with a line feed behind it, as `encode_objects` makes them of dicts."""
+    kind = _row_kind(tuple(batch.schema.names))
+    if kind is None:
+        return b"".join([text + b"\n" for text in encode_objects(batch.to_pylist())])
+    columns = [column.to_pylist() for column in batch.columns]
+    lines = _encode_lines(list(map(kind, *columns)))
+    if b"null" in lines:
+        for field, values in zip(batch.schema, columns, strict=True):
+            if not (t.is_integer(field.type) or t.is_string(field.type) or t.is_temporal(field.type)):
+                _check_numbers(values)
+    return lines
+
+
+@lru_cache(maxsize=256)
+def _row_kind(names: tuple[str, ...]) -> Any:
+    """The class of rows of these columns, which are made and encoded sooner than dicts; None if there can be none."""
+    if not names or len(set(names)) < len(names):
+        return None
+    fields = [f"at{at}" for at in range(len(names))]
+    try:
+        return msgspec.defstruct(
+            "Row", [(field, object) for field in fields], rename=dict(zip(fields, names, strict=True)), gc=False
+        )
+    except ValueError:  # a name in which something is escaped
+        return None
 
 
 def _finite(text: bytes, record: Any) -> bytes:
@@ -63,7 +96,8 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"a {type(value).__name__} is no JSON; give a function as value, such as value=lambda record: ...")
 
 
-_encode = msgspec.json.Encoder(enc_hook=_plain).encode
+_encoder = msgspec.json.Encoder(enc_hook=_plain)
+_encode, _encode_lines = _encoder.encode, _encoder.encode_lines
 
 
 class JsonColumns:

@@ -13,6 +13,7 @@ lists of files, so a URL there is one file.
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import os
 from collections.abc import Sequence
@@ -171,10 +172,31 @@ def _behind(url: str) -> list[PlacedFile]:
         return []
     found = []
     root = fs._strip_protocol(_plain(head))
-    for name, one in sorted(fs.find(_plain(head), detail=True).items()):
+    for name, one in sorted(_find(fs, _plain(head)).items()):
         below = name.removeprefix(root).strip("/")
         if one["type"] == "file" and not name.endswith("/") and _matches(below.split("/"), pattern):
             found.append(PlacedFile(f"{head}/{below}", _version(one), _changed_at(one)))
+    return found
+
+
+def _find(fs: Any, folder: str) -> dict[str, dict[str, Any]]:
+    """All files below a folder, by name. Raises the error of a list that fails: fsspec's own `find`, which filesystems have
+    that do not define one, leaves out all below a folder whose list fails."""
+    from fsspec import AbstractFileSystem
+    from fsspec.asyn import AsyncFileSystem
+
+    own = getattr(type(fs), "_find", None) or type(fs).find
+    if own not in (AbstractFileSystem.find, AsyncFileSystem._find):
+        return fs.find(folder, detail=True)  # type: ignore[no-any-return]
+    found: dict[str, dict[str, Any]] = {}
+    folders = [str(fs._strip_protocol(folder))]
+    for one in folders:
+        with contextlib.suppress(FileNotFoundError):  # it was removed meanwhile
+            for info in fs.ls(one, detail=True):
+                if info["type"] != "directory":
+                    found[info["name"]] = info
+                elif info["name"].rstrip("/") != one.rstrip("/"):
+                    folders.append(info["name"])
     return found
 
 

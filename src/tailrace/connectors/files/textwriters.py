@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -9,17 +10,77 @@ import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 
 from tailrace.connectors.files.columnswriter import ColumnsWriter
-from tailrace.connectors.files.jsonvalues import encode_json, encode_objects
+from tailrace.connectors.files.jsonvalues import encode_columns, encode_json
 from tailrace.connectors.parquet import leaves_of
 from tailrace.errors import ConfigError
 
+COMPRESSIONS = {"gzip": ".gz", "zstd": ".zst"}
+"""Name of a compression, as in Spark -> the end of the names of its files."""
 
-class CsvWriter(ColumnsWriter):
+
+def check_compression(compression: Any, who: str) -> str | None:
+    """The name of a compression, checked. Raises `ConfigError` for another one."""
+    if compression is not None and compression not in COMPRESSIONS:
+        raise ConfigError(
+            f"{who}: compression must be {' or '.join(map(repr, COMPRESSIONS))}, or None for plain files, not "
+            f"{compression!r}"
+        )
+    return compression  # type: ignore[no-any-return]
+
+
+class TextWriter(ColumnsWriter):
+    """The base of writers of files of text, which may be compressed."""
+
+    def __init__(self, *place: Any, compression: str | None = None) -> None:
+        super().__init__(*place)
+        self._compression = compression
+        if compression is not None:
+            self.suffix += COMPRESSIONS[compression]
+
+    def new_file(self, stream: Any, schema: pa.Schema) -> Any:
+        if self._compression is None:
+            return self.new_text(stream, schema)
+        return _Compressed(stream, self._compression, lambda compressed: self.new_text(compressed, schema))
+
+    def new_text(self, stream: Any, schema: pa.Schema) -> Any:
+        """A file of these columns, as in `new_file`, before it is compressed."""
+        raise NotImplementedError
+
+
+class _KeptOpen:
+    """A binary stream that Arrow does not close with its own."""
+
+    closed = False
+
+    def __init__(self, stream: Any) -> None:
+        self.write, self.flush, self.tell = stream.write, stream.flush, stream.tell
+
+    def close(self) -> None:
+        """Does nothing: whoever has opened the stream closes it."""
+
+
+class _Compressed:
+    """A file that is compressed. All that was written is in its stream behind each table, which tells how large it is."""
+
+    def __init__(self, stream: Any, compression: str, new_text: Callable[[Any], Any]) -> None:
+        self._compressed = pa.CompressedOutputStream(pa.PythonFile(_KeptOpen(stream), "w"), compression)
+        self._text = new_text(self._compressed)
+
+    def write_table(self, table: pa.Table) -> None:
+        self._text.write_table(table)
+        self._compressed.flush()
+
+    def close(self) -> None:
+        self._text.close()
+        self._compressed.close()
+
+
+class CsvWriter(TextWriter):
     """A writer of CSV files, each with a header. Texts are in quotes, so that an empty one is no null."""
 
     suffix = ".csv"
 
-    def new_file(self, stream: Any, schema: pa.Schema) -> Any:
+    def new_text(self, stream: Any, schema: pa.Schema) -> Any:
         check_csv(schema)
         return arrow_csv.CSVWriter(stream, schema)
 
@@ -33,12 +94,12 @@ class CsvWriter(ColumnsWriter):
         return batch
 
 
-class JsonWriter(ColumnsWriter):
+class JsonWriter(TextWriter):
     """A writer of files of JSON lines, an object for each row."""
 
     suffix = ".json"
 
-    def new_file(self, stream: Any, schema: pa.Schema) -> Any:
+    def new_text(self, stream: Any, schema: pa.Schema) -> Any:
         check_json(schema)
         return _JsonLines(stream)
 
@@ -58,8 +119,7 @@ class _JsonLines:
 
     def write_table(self, table: pa.Table) -> None:
         for batch in table.to_batches():
-            lines = encode_objects(batch.to_pylist())
-            self._stream.write(b"".join([line + b"\n" for line in lines]))
+            self._stream.write(encode_columns(batch))
 
     def close(self) -> None:
         """Does nothing: all is written."""

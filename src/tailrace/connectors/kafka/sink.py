@@ -11,6 +11,7 @@ import msgspec
 import pyarrow as pa
 
 from tailrace.api.connectors import SinkContext, SinkWriter
+from tailrace.connectors.files.jsonvalues import encode_columns
 from tailrace.connectors.kafka.client import KafkaUnreachable, check_options, check_servers, check_topics
 from tailrace.connectors.kafka.formats import as_bytes, encode_all, encoder
 from tailrace.connectors.kafka.producing import DirectWriter, KafkaTransaction, Packed
@@ -162,14 +163,18 @@ class Kafka(TransactionalSink):
                     f"value={self._format!r} takes the column 'value', and the batch has {', '.join(batch.schema.names)}"
                 )
             values = [as_bytes(one, "value") for one in batch.column("value").to_pylist()]
+        elif self._format == "json":
+            values = [*encode_columns(batch).split(b"\n")[:-1]]
         else:
-            plain = self._format == "json" or isinstance(self._format, RegistryFormat)
-            records = batch.to_pylist() if plain else rows_of(batch)
+            records = batch.to_pylist() if isinstance(self._format, RegistryFormat) else rows_of(batch)
             values = encode_all(self._value, records)
         if self._key is None:
             return None, values
         if isinstance(self._key, str):
-            return self._keys(batch.column(self._key).to_pylist()), values
+            keys = batch.column(self._key)
+            if self._format == "json" and self._encode_key is _as_key and pa.types.is_string(keys.type):
+                return keys.cast(pa.binary()).to_pylist(), values  # the values hold these texts: they are UTF-8
+            return self._keys(keys.to_pylist()), values
         return self._keys(list(map(self._key, rows_of(batch)))), values
 
     def _keys(self, found: list[Any]) -> list[bytes | None]:
@@ -185,13 +190,12 @@ class Kafka(TransactionalSink):
 
     def _check_sizes(self, packed: Packed) -> None:
         """Raises `ValueError` for a record that the client would refuse: too late, when its checkpoint is complete."""
-        sizes = [0 if one is None else len(one) for one in packed.values]
-        longest_key = max((len(one) for one in packed.keys or () if one is not None), default=0)
-        if max(sizes, default=0) + longest_key <= self._largest and packed.headers is None:
+        longest = [max(map(len, filter(None, part or ())), default=0) for part in (packed.values, packed.keys)]
+        if sum(longest) <= self._largest and packed.headers is None:
             return
-        for i, size in enumerate(sizes):
+        for i, value in enumerate(packed.values):
             key = packed.keys[i] if packed.keys else None
-            size += len(key or b"")
+            size = len(value or b"") + len(key or b"")
             size += sum(len(name) + len(value or b"") for name, value in (packed.headers[i] if packed.headers else ()))
             if size > self._largest:
                 raise ValueError(
