@@ -54,7 +54,7 @@ def test_on_a_terminal_a_table_has_its_width_and_a_path_stays_whole(monkeypatch:
 
 
 def test_on_a_narrow_terminal_columns_are_left_out_and_no_number_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in (("COLUMNS", "40"), ("TERM", "dumb")):
+    for name, value in (("COLUMNS", "40"), ("LINES", "20"), ("TERM", "dumb")):
         monkeypatch.setenv(name, value)
     rows = [["operator", "in", "in/s", "out", "heaviest"]]
     rows += [
@@ -69,3 +69,22 @@ def test_on_a_narrow_terminal_columns_are_left_out_and_no_number_is_broken(monke
     assert lines[0].split() == ["operator", "in/s", "heaviest"]
     assert any(line.split()[-3:] == ["12,345", "3", "(80%)"] for line in lines)
     assert lines[-1] == "(no room for: out, in)"
+
+
+def test_where_no_column_is_spare_wide_cells_are_broken_and_no_column_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("COLUMNS", "60"), ("LINES", "20"), ("TERM", "dumb")):
+        monkeypatch.setenv(name, value)
+    out = Terminal()
+    monkeypatch.setattr(sys, "stdout", out)
+    rows = [["operator", "input", "watermark", "in subtask", "held back by"]]
+    show(
+        FittingTable(
+            [*rows, ["match", "times of payments", "2026-11-27T03:39:03.437Z", "0", "subtask 0"]], ["in subtask"]
+        )
+    )
+    lines = out.getvalue().splitlines()
+    assert max(map(len, lines)) <= 60
+    assert lines[0].split() == ["operator", "input", "watermark", "held", "back", "by"]
+    assert "times of payments" in lines[1] and "".join(
+        line.split()[at] for line, at in ((lines[1], 4), (lines[2], 0))
+    ) == ("2026-11-27T03:39:03.437Z")

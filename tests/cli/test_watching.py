@@ -68,9 +68,9 @@ def test_how_a_job_goes_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     job = Answering(watched.shot(), monkeypatch)
     text = """\
 scores (id), process 0
-RUNNING for 10.0 s | in 2,200 | out 0 | 200/s | busy 95%
+RUNNING for 10.0 s | in 2,200 at 200/s | out 0 at 0/s | busy 95%
 `score → sink: callback` is busy (95%): the operators before it wait; its subtask 1 has 100% of what waits.
-last failure at 1970-01-01T00:00:00.000Z: ValueError: no
+last failure at 1970-01-01T00:00:00.000Z, 11.0 s ago, before restart 1: ValueError: no
 checkpoint 7: 5.5 KiB in 12 ms (trigger 0, alignment 1, freeze 2, write 9)
 /c/scores/1/7.manifest
 checkpoint 8 under way for 5.0 s: aligning, in worker 1
@@ -157,9 +157,11 @@ def test_a_job_that_nothing_holds_is_healthy_and_its_last_failure_is_named(monke
     watched.maker.note(Restarting(1, Cause(text, FailureKind.USER, "score")))
     watched.see(1, *(report(vertex, subtask, 1) for vertex in (0, 1) for subtask in (0, 1)), restarts=1)
     job = Answering(watched.shot(), monkeypatch)
-    last = 'last failure, before restart 1: ValueError: no (job.py:7: raise ValueError("no"))'
+    when = "1970-01-01T00:00:00.000Z, 1.0 s ago, before restart 1"
+    last = f'last failure at {when}: ValueError: no (job.py:7: raise ValueError("no"))'
     assert called("doctor", "scores") == (0, f"Nothing holds the job.\n{last}\n")
-    assert job.asked == ["snapshot"]
+    assert last in called("show", "scores")[1].splitlines()
+    assert job.asked == ["snapshot", "snapshot"]
 
 
 def test_a_job_that_does_not_go_on_has_an_exit_code_of_its_own_and_its_stack(monkeypatch: pytest.MonkeyPatch) -> None:

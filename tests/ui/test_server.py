@@ -56,6 +56,7 @@ def test_a_page_lists_jobs_and_shows_snapshots(browser: Browser) -> None:
     assert shot.job.records_in is not None and shot.subtasks is None
     shot = msgspec.convert(browser.get(f"/api/jobs/{ID}?subtasks=1"), JobSnapshot)
     assert shot.subtasks is not None
+    assert browser.get("/api/jobs/numbers")["job"]["id"] == browser.get(f"/api/jobs/{ID[:4]}")["job"]["id"] == ID
     status, body, _ = browser.request("GET", "/api/jobs/other")
     assert (status, body["error"]) == (404, "there is no job 'other' here; it may have ended")
 

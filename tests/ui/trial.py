@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import tailrace as tr
+from tailrace.spark.cluster.session import local_session
 
 CITIES = ("berlin", "berlin", "berlin", "berlin", "berlin", "berlin", "berlin", "berlin", "paris", "rome")
 
@@ -71,8 +72,8 @@ def shares(env: tr.Environment, folder: Path) -> None:
 JOBS = {"visits": visits, "orders": orders, "shares": shares}
 
 
-def start(folder: Path, spark: Any = None, ui: int | bool = True) -> list[Any]:
-    """The three jobs, running."""
+def start(folder: Path, spark: Any, ui: int | bool = True) -> list[Any]:
+    """The three jobs, running. Each takes two task slots."""
     started = []
     for name, build in JOBS.items():
         checkpoint = tr.CheckpointConfig(str(folder / "checkpoints"))
@@ -86,7 +87,7 @@ def start(folder: Path, spark: Any = None, ui: int | bool = True) -> list[Any]:
 def main() -> None:
     """Starts the jobs, and waits until Ctrl-C."""
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp(prefix="trial-"))
-    jobs = start(folder)
+    jobs = start(folder, local_session(2 * len(JOBS)))
     print(jobs[0].ui)
     try:
         for job in jobs:

@@ -15,7 +15,7 @@ from tailrace.coordinator.view.snapshot import JobSnapshot
 from tailrace.elements.durations import span_seconds
 from tailrace.elements.sizes import size_text
 from tailrace.errors import ConfigError
-from tailrace.runtime.driver.control import jobs, query
+from tailrace.runtime.driver.control import is_called, jobs, query
 from tailrace.storage.opening import absolute
 
 SHOWN_WITHIN = 5.0
@@ -244,7 +244,7 @@ def snapshot_of(answer: dict[str, Any]) -> JobSnapshot:
 
 def _door_of(job: str) -> str:
     running = _running()
-    found = [path for path, who in running if who["name"] == job or (len(job) >= 4 and who["id"].startswith(job))]
+    found = [path for path, who in running if is_called(who, job)]
     if len(found) == 1:
         return found[0]
     names = ", ".join(f"{who['name']} ({who['id'][:8]})" for _, who in running) or "none"

@@ -43,9 +43,7 @@ def job_parts(shot: JobSnapshot) -> list[str | FittingTable]:
     names = {one.uid: one.name for one in shot.graph.operators}
     lines = [f"{shot.job.name} ({shot.job.id[:8]}), process {shot.job.process}", summary_of(shot)]
     lines += [one.text for one in shot.findings] or [shot.sentence]
-    last = shot.failures[-1] if shot.failures else None
-    if last is not None and last.text not in shot.sentence:
-        lines.append(f"last failure at {isoformat(round(last.at * 1e6))}: {last.text}")
+    lines += last_failure(shot)
     lines += [] if shot.checkpoints is None else _checkpoints(shot.checkpoints)
     refused = shot.job.refused_connections
     if refused:
@@ -58,6 +56,17 @@ def job_parts(shot: JobSnapshot) -> list[str | FittingTable]:
         *_loops(shot.loops),
         *_slices(shot.slices, replaced=shot.standbys is not None),
     ]
+
+
+def last_failure(shot: JobSnapshot) -> list[str]:
+    """A line on the last failure: when it was, what followed, and the line of the user's program; none where there was none,
+    and where the sentence on the job has it."""
+    if not shot.failures or shot.failures[-1].text in shot.sentence:
+        return []
+    last = shot.failures[-1]
+    when = f"{isoformat(round(last.at * 1e6))}, {span_text(max(0.0, shot.at - last.at))} ago"
+    then = "" if last.restart is None else f", before restart {last.restart}"
+    return [f"last failure at {when}{then}: {last.text}{'' if last.line is None else f' ({last.line})'}"]
 
 
 def _operators(shot: JobSnapshot, names: dict[str, str]) -> FittingTable:
@@ -103,7 +112,7 @@ def _event_times(inputs: Sequence[InputFigures], names: dict[str, str]) -> list[
     for one in inputs:
         held = f"subtask {one.held_by}{'' if one.held_by_split is None else f', split {one.held_by_split}'}"
         rows.append([names[one.operator], names[one.source], one.watermark, str(one.subtask), held])
-    return [FittingTable(rows)]
+    return [FittingTable(rows, ["in subtask"])]
 
 
 def _loops(loops: Sequence[LoopFigures]) -> list[FittingTable]:
@@ -184,8 +193,8 @@ def _failovers(one: dict[str, Any]) -> list[str]:
 
 
 class FittingTable:
-    """A table of texts below the names of their columns, numbers aligned to the right. Numbers are never broken: on a
-    terminal that is too narrow, columns of figures are left out, and a line below names them."""
+    """A table of texts below the names of their columns, numbers aligned to the right. On a terminal that is too narrow,
+    columns of figures are left out, and a line below names them; where that is not enough, wide cells are broken."""
 
     def __init__(self, rows: list[list[str]], spare: Sequence[str] = ()) -> None:
         """`spare`: names of columns that may be left out, the first one first."""
@@ -198,6 +207,9 @@ class FittingTable:
                 break
             columns = [one for one in columns if one.name != name]
             left_out.append(name)
+        if sum(one.least_width + _GAP for one in columns) - _GAP > options.max_width:
+            for one in columns:
+                one.break_up()
         made = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
         for one in columns:
             made.add_column(one.name, justify="right" if one.number else "left", overflow="fold", no_wrap=one.whole)
@@ -218,6 +230,10 @@ class _Column:
         self.whole = self.number or widest <= _READABLE
         """True if its cells are never broken."""
         self.least_width = widest if self.whole else _READABLE
+
+    def break_up(self) -> None:
+        """Breaks cells that are wider than what can be read over several lines, also numbers and times."""
+        self.whole = self.whole and self.least_width <= _READABLE
 
 
 def show(*parts: str | FittingTable) -> None:

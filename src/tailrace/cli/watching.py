@@ -23,7 +23,7 @@ from tailrace.cli.control import (
     snapshot_of,
 )
 from tailrace.cli.keyboard import keys_pressed
-from tailrace.cli.showing import echo, job_parts, show
+from tailrace.cli.showing import echo, job_parts, last_failure, show
 from tailrace.coordinator.view.snapshot import JobSnapshot
 from tailrace.passwords import hide_passwords
 
@@ -91,12 +91,7 @@ def _diagnosis(shot: JobSnapshot) -> str:
     for one in shot.findings[:1]:
         lines += [f"  {line}" for line in one.details.rstrip().splitlines()]
     lines += [f"also: {one.text}" for one in shot.findings[1:]]
-    last = shot.failures[-1] if shot.failures else None
-    if last is not None and last.text not in shot.sentence:
-        where = "" if last.line is None else f" ({last.line})"
-        restarted = "" if last.restart is None else f", before restart {last.restart}"
-        lines.append(f"last failure{restarted}: {last.text}{where}")
-    return "\n".join(lines)
+    return "\n".join([*lines, *last_failure(shot)])
 
 
 def _worker_text(worker: dict[str, Any]) -> str:

@@ -26,6 +26,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from tailrace.passwords import hide_passwords
+from tailrace.runtime.driver.control import is_called
 from tailrace.ui.guard import HEADERS, Guard
 from tailrace.ui.jobs import SECONDS, Jobs, NotAnswered, WatchedJob
 from tailrace.ui.metrics import CONTENT_TYPE, exposition
@@ -154,7 +155,7 @@ class _Page:
     async def snapshot(self, request: Request) -> Response:
         job, who = await self._job(request)
         subtasks = request.query_params.get("subtasks", "0") != "0"
-        shots = self._shots_of(request, {"verb": "snapshot", "subtasks": subtasks})
+        shots = self._shots_of(who, {"verb": "snapshot", "subtasks": subtasks})
         return Response(await shots.newest(job, who["status"]), media_type="application/json", headers=_FRESH)
 
     async def keys(self, request: Request) -> Response:
@@ -168,13 +169,13 @@ class _Page:
 
     async def _look(self, request: Request, wish: dict[str, Any], every: float = LOOKS_EVERY) -> Response:
         """The answer to a request beside that for a snapshot, each few seconds at most, however many look."""
-        job, _ = await self._job(request)
-        answer = await self._shots_of(request, wish, every).newest(job)
+        job, who = await self._job(request)
+        answer = await self._shots_of(who, wish, every).newest(job)
         return Response(answer, media_type="application/json", headers=_FRESH)
 
     async def events(self, request: Request) -> Response:
         job, who = await self._job(request)
-        shots = self._shots_of(request, {"verb": "snapshot", "subtasks": False})
+        shots = self._shots_of(who, {"verb": "snapshot", "subtasks": False})
         await shots.newest(job, who["status"])
         headers = {**_FRESH, "X-Accel-Buffering": "no"}  # else nginx holds events back
         return StreamingResponse(_events(job, shots), media_type="text/event-stream", headers=headers)
@@ -206,14 +207,17 @@ class _Page:
         """The job of a request, and its report on itself."""
         chosen = request.path_params["job"]
         found = await self._all()
-        ids = [who["id"] for _, who in found]
+        ids = {who["id"] for _, who in found}
         self._shots = {place: shots for place, shots in self._shots.items() if place[0] in ids}
-        if chosen not in ids:
+        called = [one for one in found if one[1]["id"] == chosen or (chosen not in ids and is_called(one[1], chosen))]
+        if len(called) > 1:
+            raise HTTPException(404, f"several jobs are called {chosen!r} here; give the id of one (GET /api/jobs)")
+        if not called:
             raise HTTPException(404, f"there is no job {chosen!r} here; it may have ended")
-        return found[ids.index(chosen)]
+        return called[0]
 
-    def _shots_of(self, request: Request, wish: dict[str, Any], every: float = EVERY) -> _Shots:
-        return self._shots.setdefault((request.path_params["job"], str(wish)), _Shots(wish, every))
+    def _shots_of(self, who: dict[str, Any], wish: dict[str, Any], every: float = EVERY) -> _Shots:
+        return self._shots.setdefault((who["id"], str(wish)), _Shots(wish, every))
 
 
 async def _call(function: Callable[[], T]) -> T:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from typing import Any, Protocol
 
-from tailrace.runtime.driver.control import jobs, query
+from tailrace.runtime.driver.control import is_called, jobs, query
 from tailrace.runtime.job import JOBS, Job
 
 SECONDS = 5.0
@@ -100,5 +100,4 @@ class MachineJobs:
             return self._found
 
     def _is_chosen(self, who: dict[str, Any]) -> bool:
-        chosen = self._chosen
-        return not chosen or who["name"] in chosen or any(len(one) >= 4 and who["id"].startswith(one) for one in chosen)
+        return not self._chosen or any(is_called(who, one) for one in self._chosen)

@@ -13,7 +13,13 @@ import msgspec
 from tailrace import __version__
 from tailrace.coordinator.view import snapshot
 
-_JOB = {"name": "job", "in": "path", "required": True, "schema": {"type": "string"}, "description": "The id of a job."}
+_JOB = {
+    "name": "job",
+    "in": "path",
+    "required": True,
+    "schema": {"type": "string"},
+    "description": "The id of a job, the beginning of its id, or its name.",
+}
 _SUBTASKS = {
     "name": "subtasks",
     "in": "query",

@@ -40,13 +40,14 @@ def test_missing_task_slots_are_named_and_after_a_while_what_to_do() -> None:
     slices = Slices((SliceStatus(0, "h", None, 1, 0), SliceStatus(1, None, None, None, 0)))
     watched.see(0, slices=slices, status=JobStatus.STARTING)
     assert (watched.shot().sentence, watched.shot().health) == (
-        "The job waits for task slots: 1 of 2 workers have one after 0 s.",
+        "The job waits for task slots: 1 of 2 workers are there after 0 s.",
         "good",
     )
     watched.see(70, slices=slices, status=JobStatus.STARTING)
     shot = watched.shot()
-    assert shot.sentence.startswith(
-        "The job waits for task slots: 1 of 2 workers have one after 70 s; Spark has no free"
+    assert shot.sentence == (
+        "The job waits for task slots: 1 of 2 workers are there after 70 s; the others still start, or Spark has no free "
+        "slot for them: then end other jobs, give Spark more cores, or lower the parallelism."
     )
     assert held(shot) == [("slots", "warns")]
 

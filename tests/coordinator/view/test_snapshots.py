@@ -156,16 +156,19 @@ def test_the_sentence_names_the_input_that_holds_event_time() -> None:
     watched.see(
         1, report(target, 0, 1, inputs=[InputTime(edges[0], 500 * SECOND, 0), InputTime(edges[1], MIN_TIME, 0)])
     )
-    assert (
-        watched.shot().sentence
-        == "Event time of `both` waits for its input `right`, subtask 0, which has had none yet."
+    assert watched.shot().sentence == (
+        "Event time of `both` waits for its input `right`, subtask 0, which has had none yet; "
+        "`idle_after` lets the others go on without it."
     )
     inputs = [InputTime(edges[0], 500 * SECOND, 0), InputTime(edges[1], 100 * SECOND, 0)]
     watched.see(600, report(target, 0, 1, inputs=inputs))
     assert watched.shot().sentence == "Nothing holds the job.", "it has moved"
     for at in range(601, 607):
         watched.see(at, report(target, 0, 1, inputs=inputs))
-    held = "Event time of `both` is held back by its input `right`, subtask 0: 1970-01-01T00:01:40.000Z."
+    held = (
+        "Event time of `both` is held back by its input `right`, subtask 0: it stands at 1970-01-01T00:01:40.000Z, "
+        "6 min 40 s behind the next one; `idle_after` lets the others go on without it."
+    )
     assert watched.shot().sentence == held
     assert [(one.source, one.lag, one.holds) for one in watched.shot().inputs] == [
         ("left", 106.0, False),

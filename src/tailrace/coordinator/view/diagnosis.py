@@ -14,6 +14,7 @@ from tailrace.coordinator.view.snapshot import (
     OperatorFigures,
     StalledStep,
 )
+from tailrace.coordinator.view.summary import span_text
 from tailrace.coordinator.view.tracebacks import line_of
 
 GOOD, WARNS, BAD = "good", "warns", "bad"
@@ -91,8 +92,11 @@ def _slots(snapshot: JobSnapshot) -> Iterator[Finding]:
     missing, needed = sum(one["pid"] is None for one in snapshot.slices), job.workers
     there = needed - missing
     if missing:
-        what = f"The job waits for task slots: {there} of {needed} workers have one after {since:,.0f} s"
-        why = "; Spark has no free slot for the others: end other jobs, give Spark more cores, or lower the parallelism"
+        what = f"The job waits for task slots: {there} of {needed} workers are there after {since:,.0f} s"
+        why = (
+            "; the others still start, or Spark has no free slot for them: "
+            "then end other jobs, give Spark more cores, or lower the parallelism"
+        )
         yield Finding("slots", health, f"{what}{why if since >= LATE_SECONDS else ''}.")
     elif job.workers_reporting < needed and job.status != "RESTARTING":
         what = f"The job waits for its workers: {job.workers_reporting} of {needed} have reported"
@@ -216,12 +220,15 @@ def _held_inputs(snapshot: JobSnapshot) -> Iterator[Finding]:
             continue
         split = "" if held.held_by_split is None else f", split {held.held_by_split}"
         by = f"its input `{names[held.source]}`, subtask {held.held_by}{split}"
-        idle = "" if behind else "; the others are ahead, and `idle_after` lets them go on without it"
+        others_go = (
+            "`idle_after` lets the others go on" if behind else "the others are ahead, and `idle_after` lets them go on"
+        )
         if held.watermark == "-inf":
-            what = f"Event time of `{names[held.operator]}` waits for {by}, which has had none yet{idle}."
+            what = f"Event time of `{names[held.operator]}` waits for {by}, which has had none yet"
         else:
-            what = f"Event time of `{names[held.operator]}` is held back by {by}: {held.watermark}{idle}."
-        yield Finding("event time", WARNS, what, operator=held.operator)
+            at = f"it stands at {held.watermark}{_behind_text(held, others) if behind else ''}"
+            what = f"Event time of `{names[held.operator]}` is held back by {by}: {at}"
+        yield Finding("event time", WARNS, f"{what}; {others_go} without it.", operator=held.operator)
 
 
 def _is_behind(held: InputFigures, others: list[InputFigures]) -> bool:
@@ -231,6 +238,12 @@ def _is_behind(held: InputFigures, others: list[InputFigures]) -> bool:
     if held.watermark == "-inf":
         return any(one.watermark != "-inf" for one in others)
     return held.lag is not None and all(one.lag is None or held.lag - one.lag >= HELD_SECONDS for one in others)
+
+
+def _behind_text(held: InputFigures, others: list[InputFigures]) -> str:
+    """How far an input is behind the next one of its operator, where that is known."""
+    lags = [one.lag for one in others if one.lag is not None]
+    return f", {span_text(held.lag - max(lags))} behind the next one" if held.lag is not None and lags else ""
 
 
 def _behind(snapshot: JobSnapshot, *, busy: bool, held: bool) -> Iterator[Finding]:

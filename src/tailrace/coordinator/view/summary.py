@@ -16,14 +16,16 @@ def summary_of(shot: JobSnapshot) -> str:
         parts.append(f"restarts {job.restarts}")
     if job.records_in is None:
         return " | ".join([*parts, "no worker has reported yet"])
-    rate = UNKNOWN if job.rate_in is None else f"{job.rate_in:,.0f}"
     parts += [
-        f"in {job.records_in:,}",
-        f"out {figure_text(job.records_out)}",
-        f"{rate}/s",
+        f"in {job.records_in:,} at {_rate_text(job.rate_in)}",
+        f"out {figure_text(job.records_out)} at {_rate_text(job.rate_out)}",
         f"busy {share_text(job.busy)}",
     ]
     return " | ".join([*parts, *([] if job.watermark is None else [f"watermark {job.watermark}"])])
+
+
+def _rate_text(rate: float | None) -> str:
+    return f"{UNKNOWN if rate is None else format(rate, ',.0f')}/s"
 
 
 def span_text(seconds: float) -> str:

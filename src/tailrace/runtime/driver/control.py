@@ -252,6 +252,11 @@ def jobs() -> Iterator[tuple[str, dict[str, Any]]]:
         raise wrong
 
 
+def is_called(who: dict[str, Any], name: str) -> bool:
+    """True if a job has this name, or an id that begins so."""
+    return bool(who["name"] == name or (len(name) >= 4 and who["id"].startswith(name)))
+
+
 def _who(path: str, name: str) -> dict[str, Any] | None:
     """The answer of the job behind a socket to `who`; None if none answers. Removes the socket if its process is gone."""
     try:
