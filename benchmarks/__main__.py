@@ -1,5 +1,6 @@
 """`python -m benchmarks chain|keyed|windows|checkpoint|backpressure|recovery|failover|rescale|standby|start|stop|stateread|
-newkeys|latency|scale|join|calls|datasource|kafka|tables|components|graphs|termination|lap`: JSON lines on standard output.
+newkeys|latency|scale|join|calls|datasource|streaming|kafka|tables|components|graphs|termination|lap`: JSON lines on
+standard output.
 
 `python -m benchmarks stress` and `python -m benchmarks compare BASE` have arguments of their own."""
 
@@ -28,6 +29,7 @@ from . import (
     recovery,
     rescale,
     scale,
+    streaming,
 )  # fmt: skip
 from .algorithms import AlgorithmSpec
 from .components import ComponentsSpec
@@ -46,7 +48,7 @@ from .stop import StopSpec
 
 WORKLOADS = (
     "chain", "keyed", "windows", "checkpoint", "backpressure", "recovery", "failover", "rescale", "standby", "start",
-    "stop", "stateread", "newkeys", "latency", "scale", "join", "calls", "datasource", "kafka", "tables",
+    "stop", "stateread", "newkeys", "latency", "scale", "join", "calls", "datasource", "streaming", "kafka", "tables",
 )  # fmt: skip
 LOOPS = ("components", "graphs", "termination", "lap")
 
@@ -126,6 +128,8 @@ def main() -> None:
         return run_calls(options, args.repeat)
     if args.workload == "datasource":
         return run_datasource(args, options)
+    if args.workload == "streaming":
+        return run_streaming(args, options)
     if args.workload == "kafka":
         return run_kafka(options, args.repeat)
     if args.workload == "tables":
@@ -317,6 +321,19 @@ def run_datasource(args: argparse.Namespace, options: dict[str, str]) -> None:
             spec = datasource.DataSourceSpec.of(options, system=system, **more)
             figures, busy = measure.isolate("benchmarks.datasource", spec)
             show({"workload": "datasource", **asdict(spec), **figures, "busy_elsewhere": busy})
+
+
+def run_streaming(args: argparse.Namespace, options: dict[str, str]) -> None:
+    """A streaming DataFrame into Parquet files by Spark, and into a job; the ratio is to the CPU of the former."""
+    for _ in range(args.repeat):
+        base = 0.0
+        for system in [options["system"]] if "system" in options else streaming.SYSTEMS:
+            more = {"system": system, "form": args.form, "parallelism": args.parallelism}
+            spec = streaming.StreamingSpec.of(options, **more)
+            figures, busy = measure.isolate("benchmarks.streaming", spec)
+            base = figures["cpu_us_per_record"] if system == "parquet" else base
+            ratio = {"cpu_to_parquet": round(figures["cpu_us_per_record"] / base, 2)} if base else {}
+            show({"workload": "streaming", **asdict(spec), **figures, **ratio, "busy_elsewhere": busy})
 
 
 def run_kafka(options: dict[str, str], repeat: int) -> None:

@@ -14,8 +14,8 @@ from tests.spark.waiting import waited
 from .trial import JOBS
 
 ANSWERS = {
-    "visits": ("`score → scores` is busy", "the operators before it wait; its subtask ", " has "),
-    "orders": ("Event time of `match` is held back by its input `times of payments`, subtask ",),
+    "visits": ("`score` is busy", "the operators before it wait; its subtask ", " has "),
+    "orders": ("Event time of `match` is held back by its input `times of payments`, subtask ", " behind the next one"),
     "shares": ("ZeroDivisionError", "trial.py:", "yield 1_000 / ("),
 }
 """Job -> parts of the first line, or of the last failure below it."""

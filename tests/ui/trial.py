@@ -1,7 +1,7 @@
 """Three jobs for a look by somebody who has never seen them: `python -m tests.ui.trial [FOLDER]`.
 
-One has a bottleneck, one an input that holds event time, one has restarted. The page, its first line, and `tailrace doctor`
-are to give the reasons. Each job runs until the program is interrupted.
+One has a bottleneck in front of a loop, one an input that holds event time, one has restarted. The page, its first line,
+and `tailrace doctor` are to give the reasons. Each job runs until the program is interrupted.
 """
 
 from __future__ import annotations
@@ -41,12 +41,29 @@ def ratio(number: int, ctx: Any) -> Any:
     yield 1_000 / (0 if ctx.attempt == 0 and number == 700 else number)
 
 
+def attempt(visit: tuple[str, int, int]) -> tuple[str, int, int]:
+    """A visit with one attempt more. Each third attempt fails."""
+    city, at, attempts = visit
+    return city, at, attempts + 1
+
+
+def has_failed(visit: tuple[str, int, int]) -> bool:
+    return (visit[1] + visit[2]) % 3 == 0
+
+
+def retries(scored: Any) -> Any:
+    """What has failed is attempted once more."""
+    attempts = scored.map(attempt, name="attempt")
+    again = attempts.filter(has_failed, name="again")
+    return again, attempts.filter(lambda visit: not has_failed(visit), name="settled")
+
+
 def visits(env: tr.Environment, folder: Path) -> None:
-    """A job with a bottleneck: one city has most of the visits."""
-    stream = env.from_source(tr.sources.Generator(lambda at: (CITIES[at % 10], at)), name="visits", uid="visits")
-    stream.key_by(lambda visit: visit[0]).process(Score(), name="score", uid="score").sink_to(
-        tr.sinks.TextFiles(str(folder / "scores")), name="scores", uid="scores"
-    )
+    """A job with a bottleneck in front of a loop: one city has most of the visits."""
+    stream = env.from_source(tr.sources.Generator(lambda at: (CITIES[at % 10], at, 0)), name="visits", uid="visits")
+    scored = stream.key_by(lambda visit: visit[0]).process(Score(), name="score", uid="score")
+    settled = scored.iterate(retries, name="retries", uid="retries")
+    settled.sink_to(tr.sinks.TextFiles(str(folder / "scores")), name="scores", uid="scores")
 
 
 def orders(env: tr.Environment, folder: Path) -> None:
@@ -72,13 +89,19 @@ def shares(env: tr.Environment, folder: Path) -> None:
 JOBS = {"visits": visits, "orders": orders, "shares": shares}
 
 
-def start(folder: Path, spark: Any, ui: int | bool = True) -> list[Any]:
-    """The three jobs, running. Each takes two task slots."""
+SLOTS = 2 * len(JOBS)
+"""Task slots that the jobs take, without standbys."""
+
+
+def start(folder: Path, spark: Any, standby: tr.StandbyConfig | None = None) -> list[Any]:
+    """The three jobs, running, with a page. `standby` is for the first one."""
     started = []
     for name, build in JOBS.items():
         checkpoint = tr.CheckpointConfig(str(folder / "checkpoints"))
         restart = tr.FixedDelay(attempts=3, delay=0.5)
-        env = tr.Environment(spark, parallelism=2, ui=ui, checkpoint=checkpoint, restart=restart, capsules=False)
+        settings: Any = {"checkpoint": checkpoint, "restart": restart, "capsules": False, "progress": False}
+        env = tr.Environment(spark, parallelism=2, ui=True, standby=standby, **settings)
+        standby = None
         build(env, folder)
         started.append(env.execute(name))
     return started
@@ -87,7 +110,7 @@ def start(folder: Path, spark: Any, ui: int | bool = True) -> list[Any]:
 def main() -> None:
     """Starts the jobs, and waits until Ctrl-C."""
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp(prefix="trial-"))
-    jobs = start(folder, local_session(2 * len(JOBS)))
+    jobs = start(folder, local_session(SLOTS + 1))
     print(jobs[0].ui)
     try:
         for job in jobs:

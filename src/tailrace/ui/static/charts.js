@@ -15,7 +15,7 @@ function optionsOf(title, series, format, width) {
     height: 130,
     legend: { show: false },
     cursor: { show: false },
-    axes: [{ ...axis, space: 70, values: "{HH}:{mm}" }, { ...axis, size: 78, values: (_, ticks) => ticks.map((one) => format(one, "")) }],
+    axes: [{ ...axis, space: 70, incrs: [60, 120, 300, 900], values: "{HH}:{mm}" }, { ...axis, size: 78, values: (_, ticks) => ticks.map((one) => format(one, "")) }],
     scales: { x: { range: (_, low, high) => [Math.max(high - 60 * MINUTES, Math.min(low, high - 120)), high] }, y: { range: (_, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
     series: [{}, ...series.map(([, name, dash]) => ({ stroke: color(name), width: 1.6, dash, points: { show: false } }))],
   };
