@@ -82,3 +82,11 @@ def test_type_checkers_see_the_names_that_there_are() -> None:
     assert seen.keys() == set(tr.__all__)
     for name, module in seen.items():
         assert getattr(tr, name) is getattr(sys.modules[module], name)
+
+
+def test_rooms_are_found_behind_the_package() -> None:
+    program = (
+        "import tailrace as tr; print(tr.errors.JobFailed is tr.JobFailed, tr.graphs.__name__, 'graphs' in dir(tr))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=outside(), check=False)
+    assert (done.returncode, done.stdout) == (0, "True tailrace.graphs True\n"), done.stderr

@@ -164,7 +164,7 @@ _NAMES = {
 }
 """Module -> public names that it has."""
 _PLACES = dict(by_name(_NAMES))
-_ROOMS = {"spark": "tailrace.spark", "testing": "tailrace.testing"}
+_ROOMS = {room: f"tailrace.{room}" for room in ("errors", "graphs", "spark", "testing")}
 """Rooms that are public as a whole. Production never needs `testing`, and writing a dataflow needs no Spark."""
 
 __all__ = list(_PLACES)
@@ -181,4 +181,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, *_ROOMS})
