@@ -79,6 +79,11 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--no-ours", action="store_true", help="run the peers only")
     p.add_argument("--repeat", type=int, default=1, metavar="K", help="measure K times (default: 1)")
     p.add_argument(
+        "--trace",
+        action="store_true",
+        help="latency, ours: what each thread did while the slowest records were under way",
+    )
+    p.add_argument(
         "--set",
         action="append",
         default=[],
@@ -385,8 +390,11 @@ def run_latency(args: argparse.Namespace, options: dict[str, str]) -> None:
     for rate in rates:
         for _ in range(args.repeat):
             for system in systems:
-                spec = LatencySpec.of(options, system=system, rate=rate, parallelism=args.parallelism)
+                traced = args.trace and system == "tailrace"
+                spec = LatencySpec.of(options, system=system, rate=rate, parallelism=args.parallelism, trace=traced)
                 figures, busy = measure.isolate("benchmarks.latency", spec)
+                for line in figures.pop("trace", []):
+                    show({"workload": "latency", "rate": rate, **line})
                 show({"workload": "latency", **asdict(spec), **figures, "busy_elsewhere": busy})
 
 

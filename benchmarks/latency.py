@@ -19,6 +19,7 @@ import numpy as np
 
 import tailrace as tr
 
+from . import tracing
 from .workload import KEYS
 
 RATES = (1_000, 10_000, 50_000, 200_000)
@@ -42,6 +43,7 @@ class LatencySpec:
     exchanges: int = 1  # by key, one behind the other: behind the count, records only go on
     event_time: str = "no"  # "yes": records have timestamps, and watermarks go with them
     beside: float = 0.0  # how much of a core another process uses meanwhile
+    trace: bool = False  # what each thread did while the slowest records were under way
 
     def __post_init__(self) -> None:
         if KEYS % self.parallelism:
@@ -88,8 +90,11 @@ class Seen:
     def __init__(self) -> None:
         self.keys, self.counts, self.due = array("q"), array("q"), array("d")
         self.came, self.sizes = array("d"), array("q")
+        self.begun = self.used = 0.0
 
     def take(self, batch: Sequence[Counted]) -> None:
+        if not self.came:
+            self.begun, self.used = time.perf_counter(), time.process_time()
         self.came.append(time.time())
         self.sizes.append(len(batch))
         for key, count, due in batch:
@@ -99,8 +104,10 @@ class Seen:
 
     def save(self, folder: str, index: int) -> None:
         number = np.array(self.keys) + (np.array(self.counts) - 1) * KEYS
-        latency = np.repeat(np.array(self.came), np.array(self.sizes)) - np.array(self.due)
-        np.savez(Path(folder, f"seen-{index}"), number=number, latency=latency, sizes=np.array(self.sizes))
+        cores = (time.process_time() - self.used) / (time.perf_counter() - self.begun)
+        due, sizes = np.array(self.due), np.array(self.sizes)
+        latency = np.repeat(np.array(self.came), sizes) - due
+        np.savez(Path(folder, f"seen-{index}"), number=number, latency=latency, due=due, sizes=sizes, cores=cores)
 
 
 class Paced(tr.Source):
@@ -111,15 +118,19 @@ class Paced(tr.Source):
         return range(parallelism)
 
     def reader(self, split: int, position: Any = None) -> tr.Reader:
-        return PacedReader(Schedule(self.spec, split))
+        return PacedReader(Schedule(self.spec, split), split if self.spec.trace else None)
 
 
 class PacedReader(tr.Reader):
-    def __init__(self, schedule: Schedule) -> None:
-        self.schedule = schedule
+    def __init__(self, schedule: Schedule, traced: int | None) -> None:
+        self.schedule, self.traced = schedule, traced  # the split, where it is traced
 
     def read(self, limit: int, now: float) -> Any:
-        return self.schedule.take(limit, now)
+        found = self.schedule.take(limit, now)
+        if self.traced is not None and found:
+            tracing.PIECES.begin()
+            tracing.PIECES.read(self.traced, self.schedule.at)
+        return found
 
     def next_at(self, now: float) -> float:
         return self.schedule.next_at
@@ -146,6 +157,7 @@ class StopwatchWriter(tr.SinkWriter):
 
     def close(self) -> None:
         self.seen.save(self.folder, self.subtask)
+        tracing.PIECES.save(self.folder, self.subtask)
 
 
 def key_of(record: Record) -> int:
@@ -190,6 +202,7 @@ def neighbour(share: float) -> Iterator[subprocess.Popen[bytes] | None]:
 
 
 def run(spec: LatencySpec) -> dict[str, Any]:
+    watching = tracing.witness if spec.trace else contextlib.nullcontext
     with tempfile.TemporaryDirectory(prefix="latency-") as folder, neighbour(spec.beside):
         if spec.system == "bytewax":
             from .peers import bytewax_latency
@@ -204,8 +217,11 @@ def run(spec: LatencySpec) -> dict[str, Any]:
             for _ in range(spec.exchanges - 1):
                 counted = counted.key_by(key_of).map(tuple)
             counted.sink_to(Stopwatch(folder))
-            env.execute("latency").await_termination()
-        return figures(spec, [np.load(path) for path in Path(folder).glob("seen-*.npz")])
+            with watching(folder):
+                env.execute("latency").await_termination()
+        seen = [np.load(path) for path in sorted(Path(folder).glob("seen-*.npz"))]
+        traced = {"trace": tracing.load(folder, seen, spec.rate * spec.warm).lines()} if spec.trace else {}
+        return {**figures(spec, seen), **traced}
 
 
 def figures(spec: LatencySpec, seen: Sequence[Any]) -> dict[str, Any]:
@@ -223,6 +239,7 @@ def figures(spec: LatencySpec, seen: Sequence[Any]) -> dict[str, Any]:
         "latency_ms": {name: round(1000 * float(found), 3) for name, found in at.items()},
         "measured": len(latency),
         "records_per_batch": round(float(sizes.mean()), 1),
+        "cores": [round(float(one["cores"]), 3) for one in seen],
         "verified": True,
     }
 

@@ -29,7 +29,9 @@ def counted(late: float) -> list[dict[str, Any]]:
                 numbers.append(key + (counts[key] - 1) * KEYS)
             now += 0.007
         found = np.array(numbers)
-        seen.append({"number": found, "latency": np.full(len(found), late), "sizes": np.array([len(found)])})
+        seen.append(
+            {"number": found, "latency": np.full(len(found), late), "sizes": np.array([len(found)]), "cores": 0.1}
+        )
     return seen
 
 
