@@ -46,8 +46,8 @@ def function(ttl: tr.Ttl | None) -> Any:
     return Keeps()
 
 
-def bytes_per_key(keys: int, key: str, value: str, ttl: tr.Ttl | None) -> float:
-    """Bytes of memory for each key, all of which are written once."""
+def bytes_per_key(keys: int, key: str, value: str, ttl: tr.Ttl | None, apart: int = 0) -> float:
+    """Bytes of memory for each key, all of which are written once. `apart`: microseconds between two records of a batch."""
     gc.collect()
     tracemalloc.start()
     services = Services(random.Random, make_backend=lambda uid, subtask: MemoryBackend(128, uid, subtask))
@@ -59,7 +59,7 @@ def bytes_per_key(keys: int, key: str, value: str, ttl: tr.Ttl | None) -> float:
     for first in range(0, keys, BATCH):
         some = range(first, min(first + BATCH, keys))
         services.now += STEP
-        times = np.full(len(some), services.now, np.int64)  # of a source that stamps with milliseconds
+        times = services.now * BATCH + apart * np.arange(len(some))  # with 0, of a source that stamps with milliseconds
         task.process(Rows([(KEYS[key](i), VALUES[value](i)) for i in some], times), 0)
     task.backend.freeze(CutRequest(1))
     while not task.backend.encode(10_000)[1]:
@@ -77,6 +77,7 @@ def lines(keys: int) -> Iterator[dict[str, Any]]:
     for key in KEYS:
         for value in VALUES:
             found = {name: bytes_per_key(keys, key, value, ttl) for name, ttl in LIVES.items()}
+            found["event_apart"] = bytes_per_key(keys, key, value, LIVES["event"], apart=1)
             more = {f"{name}_more": round(one / found["none"] - 1, 3) for name, one in found.items() if name != "none"}
             yield {
                 "keys": keys,

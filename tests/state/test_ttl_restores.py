@@ -15,6 +15,7 @@ import pytest
 
 import tailrace as tr
 from tailrace.elements.batches import Rows
+from tailrace.elements.cuts import CutRequest
 from tailrace.elements.keygroups import group_range
 from tailrace.elements.keys import key_group
 from tailrace.graph.graph import Node
@@ -22,6 +23,7 @@ from tailrace.graph.operators import KeyedProcess
 from tailrace.state.backend import MetaPart
 from tailrace.state.expiry import Expiry, ExpiryOf
 from tailrace.state.memory import MemoryBackend
+from tailrace.state.ttl import stamps_of
 from tailrace.storage.disk_backend import DiskBackend
 from tailrace.task.channels.services import Services
 from tailrace.task.operators.context import OperatorContext
@@ -287,3 +289,21 @@ def test_whatever_happens_a_call_is_given_what_a_plain_model_has(seeds: range, t
             Story(seed, tmp_path).run(100)
         except AssertionError as error:
             raise AssertionError(f"seed {seed}") from error
+
+
+def test_behind_a_restore_entries_of_one_time_have_it_together() -> None:
+    """A time of its own takes as much memory as what is around it."""
+    ttl = tr.Ttl(60, clock="event")
+    before, behind = Part(ttl, 0, 1, 1, None), Part(ttl, 0, 1, 2, None)
+    for n in range(40):
+        before.call((n, "write", n), 0, (1 + n % 2) * SECOND)
+    backend = before.task.backend
+    backend.freeze(CutRequest(1))
+    blocks, done = backend.encode(10_000)
+    assert done and blocks
+    for block in blocks:
+        behind.task.backend.apply(backend.tables_info()[block.table], block.group, block.data)
+    behind.task.backend.end_restore(False)
+    for table in [table for table in behind.task.backend.tables.values() if table.info.stamps]:
+        stamps = [stamp for _, held in table.items() for stamp in stamps_of(table.kind, held)]
+        assert sorted(stamps) == [SECOND] * 20 + [2 * SECOND] * 20 and len(set(map(id, stamps))) == 2

@@ -13,7 +13,7 @@ import msgspec
 
 from tailrace.elements.timestamps import LAST_TIME, MIN_TIME
 from tailrace.errors import StateAccessError
-from tailrace.state.ttl import UNSTAMPED, Ttl, living, unwrap
+from tailrace.state.ttl import UNSTAMPED, SharedTimes, Ttl, living, unwrap
 
 
 class CallClocks(Protocol):
@@ -78,9 +78,6 @@ class ExpiryOf(NamedTuple):
     expiry: Expiry
 
 
-_TIMES = 1_024
-
-
 class Lifetime:
     """The lifetime of the entries of one table in one subtask.
 
@@ -101,8 +98,8 @@ class Lifetime:
         self._event = ttl.clock == "event"
         self._stops = ttl.clock_stops_with_job
         self._group_of = group_of
-        self._times: dict[int, int] = {}
-        """Times of recent writes by event time."""
+        self._times = SharedTimes()
+        """Times of writes by event time."""
         self._since = UNSTAMPED
         self._offset = 0
         self._reached = MIN_TIME
@@ -136,16 +133,7 @@ class Lifetime:
                 f"and no watermark has come; call assign_timestamps before, on every input, or take tr.Ttl(..., "
                 f'clock="processing")'
             )
-        return self._one_object(time) if self._event else time
-
-    def _one_object(self, time: int) -> int:
-        """The object that stands for a time: several records of one timestamp have it in state once."""
-        found = self._times.get(time)
-        if found is None:
-            if len(self._times) >= _TIMES:
-                self._times.clear()
-            found = self._times[time] = time
-        return found
+        return self._times.of(time) if self._event else time
 
     def _watermark(self) -> int:
         """The watermark. Its end is no time: it stands where it was before."""

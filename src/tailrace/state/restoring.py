@@ -22,6 +22,7 @@ from tailrace.state.format import UNRELEASED, TableInfo
 from tailrace.state.tables import StateTable
 from tailrace.state.ttl import (
     UNSTAMPED,
+    SharedTimes,
     is_stamped,
     living,
     plain_encoding,
@@ -66,6 +67,7 @@ class Restoring:
         self.expiries: dict[str, list[ExpiryOf]] = {}
         """Table -> the lifetimes of its entries in the checkpoint."""
         self._decoders: dict[TableInfo, Decode | None] = {}
+        self._times = SharedTimes()
 
     def apply(self, table: TableInfo, group: int, data: bytes | memoryview) -> None:
         """Applies the entries of a block, while restoring, oldest block first."""
@@ -209,11 +211,16 @@ class Restoring:
             base.remove(plain_key(key), group)
         base.commit()
         objects = base.mutable and table.exact is None
+        times = self._times if base.mutable and table.info.stamps else None
         for key, value in zip(found.keys, found.values, strict=True):
+            if times is not None:
+                times.share(table.kind, value)
             bare = objects or (base.mutable and comes_back(value))
             table.load(key, value, group, None if bare else self._encoder.value(table, key, value))
         for key, single in zip(found.single_keys, found.singles, strict=True):
             value = decode(single)
+            if times is not None:
+                times.share(table.kind, value)
             data = None if objects else bytes(single) if same else self._encoder.value(table, key, value)
             table.load(key, value, group, data)
         base.commit()

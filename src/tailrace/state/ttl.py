@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from msgspec.structs import force_setattr
+
 from tailrace.elements.durations import Duration, span_micros
 from tailrace.elements.timestamps import NO_TIME
 from tailrace.errors import ConfigError
@@ -24,6 +26,7 @@ STAMPED = "stamped "
 """The beginning of the name of an encoding whose values carry the times of their last writes."""
 _TIME = struct.Struct("<q")
 _COUNT = struct.Struct("<I")
+_TIMES = 1_024
 
 
 @dataclass(frozen=True)
@@ -111,6 +114,27 @@ def with_times(kind: str, held: Any, since: int) -> Any:
     if kind == "list":
         return list(map(set_time, held))
     return {key: set_time(one) for key, one in held.items()} if kind == "map" else set_time(held)
+
+
+class SharedTimes:
+    """Objects of times: of equal ones among some hundred there is one, so that entries of one time have it together."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, int] = {}
+
+    def of(self, time: int) -> int:
+        """The object that stands for a time."""
+        found = self._known.get(time)
+        if found is None:
+            if len(self._known) >= _TIMES:
+                self._known.clear()
+            found = self._known[time] = time
+        return found
+
+    def share(self, kind: str, held: Any) -> None:
+        """Gives the values of an entry that was read these objects."""
+        for one in held if kind == "list" else held.values() if kind == "map" else (held,):
+            force_setattr(one, "stamp", self.of(one.stamp))
 
 
 def living(kind: str, held: Any, lives: Callable[[int], bool]) -> Any:
