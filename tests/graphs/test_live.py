@@ -13,7 +13,7 @@ import pytest
 import tailrace as tr
 from tailrace import graphs
 from tailrace.graphs.live import edges as live_edges
-from tailrace.graphs.live import ranks
+from tailrace.graphs.live import order, ranks
 from tailrace.graphs.live.components import LiveComponents
 from tailrace.graphs.live.cores import LiveCores
 from tailrace.graphs.live.labels import LiveLabels
@@ -216,6 +216,39 @@ def test_residuals_are_exactly_what_edges_and_scores_make_them(seed: int) -> Non
         operator.push(change)
 
 
+class WatchedCores(LiveCores):
+    """Cores whose order is looked at after each change."""
+
+    there: Changes
+
+    def process(self, change: Any, ctx: tr.Context) -> Any:
+        yield from super().process(change, ctx)
+        self.there = edges_after([("+", *edge) for edge in getattr(self, "there", [])] + [change])
+        standing = {one: self.standings.get(one) for edge in self.there for one in edge[:2]}
+        places = {one: parts[:2] for one, parts in standing.items()}
+        assert len(set(places.values())) == len(places)
+        for one, (core, _, later, support, _, _) in standing.items():
+            near = [other for other in self.edges.near(one) if other != one]
+            assert later == sum(places[other] > places[one] for other in near) <= core
+            assert support == sum(places[other][0] >= core for other in near) >= core
+        for level in {core for core, *_ in standing.values()}:
+            in_order = sorted((one for one in places if places[one][0] == level), key=places.__getitem__)
+            ring = [("level", level), *in_order, ("level", level)]
+            for before, one, behind in zip(ring, ring[1:], ring[2:], strict=False):
+                assert standing[one][4:] == (before, behind)
+
+
+@pytest.mark.parametrize("seed", SEEDS[:4])
+def test_each_vertex_has_no_more_neighbours_behind_it_than_its_core_number(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And labels are as the order is, also where there is hardly room between two."""
+    monkeypatch.setattr(order, "GAP", 2)
+    operator = harness_of(WatchedCores())
+    for change in changes_of(seed, most=150):
+        operator.push(change)
+
+
 EVERY: dict[str, tuple[Callable[[tr.DataStream], tr.DataStream], int]] = {
     "components": (graphs.connected_components, 1),
     "degrees": (graphs.degrees, 1),
@@ -252,6 +285,48 @@ def test_results_survive_the_loss_of_workers_and_of_the_driver(parallelism: int)
     assert table_of(found["cores"]) == cores(edges)
     assert table_of(found["labels"]) == labels(edges)
     assert table_of(found["paths"], key=2) == paths(edges, [0, 3], True)
+
+
+def in_degrees_and_out(edges: Changes) -> Table:
+    return {(one,): (degree,) for one, degree in nx.MultiGraph([edge[:2] for edge in edges]).degree()}
+
+
+STATIC: dict[str, Callable[[Changes], Table]] = {
+    "components": components,
+    "degrees": in_degrees_and_out,
+    "cores": cores,
+    "labels": labels,
+    "paths": lambda edges: paths(edges, [0, 3], True),
+}
+
+
+@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(n, marks=pytest.mark.exhaustive) for n in range(4, 60))])
+@pytest.mark.parametrize("name", STATIC)
+def test_changes_of_an_edge_from_two_subtasks_fail_the_job_or_come_to_what_is_there(name: str, seed: int) -> None:
+    """What one subtask adds another one removes, and adds again: chance decides what comes first."""
+    halves: list[Changes] = [
+        [("+", 0, 1), ("+", 1, 2), ("+", 2, 0), ("+", 0, 3)],
+        [("+", 0, 2), ("-", 0, 1), ("+", 0, 1), ("-", 1, 2)],
+    ]
+    env = tr.Environment(parallelism=2)
+    one, other = (env.from_source(tr.sources.Collection(half), parallelism=1) for half in halves)
+    make, key = EVERY[name]
+    sink = make(one.union(other)).sink_to(tr.sinks.Collect())
+    try:
+        tr.testing.simulate(env, seed=seed).await_termination()
+    except tr.JobFailed as error:
+        assert "which is not there" in str(error)
+    else:
+        assert table_of(sink.result(), key) == STATIC[name](edges_after([*halves[0], *halves[1]]))
+
+
+def test_degrees_do_not_lose_an_edge_that_is_not_there() -> None:
+    """Both ends have edges, so their degrees alone would not show it."""
+    env = tr.Environment(parallelism=2)
+    changes = env.from_collection([("+", 1, 2), ("+", 3, 4), ("-", 3, 1)], parallelism=1)
+    graphs.degrees(changes).sink_to(tr.sinks.Collect())
+    with pytest.raises(tr.JobFailed, match=r"takes away the edge \(3, 1\), which is not there"):
+        tr.testing.run(env)
 
 
 @pytest.mark.parametrize(

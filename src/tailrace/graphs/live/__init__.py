@@ -6,5 +6,6 @@ each change the result is that of the static algorithm over the edges that are t
 permits.
 
 `edges` keeps the graph in the keyed state of one subtask. `components`, `degrees`, `paths`, `cores`, `labels` and `ranks`
-are one algorithm each: a function that works out anew what a change may have changed. `verbs` makes streams of them.
+are one algorithm each: a function that works out anew what a change may have changed. `order` is the order of vertices that
+cores need. `verbs` makes streams of them.
 """

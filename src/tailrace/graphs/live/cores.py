@@ -3,108 +3,160 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from heapq import heappop, heappush
 from typing import Any
 
 import tailrace as tr
-from tailrace.graphs.live.edges import LiveGraph, VertexTable, differences
+from tailrace.graphs.live.edges import Findings, LiveGraph, VertexTable, differences
+from tailrace.graphs.live.order import LevelOrder, OrderedVertex
 
 
 class LiveCores(LiveGraph):
     """The core number of each vertex of a graph that changes.
 
-    An edge changes core numbers by one, of vertices that have the lesser core number of its ends and are joined to it by
-    such vertices. A search from there stops where a vertex has too few neighbours to rise (Sariyuce, Gedik, Jacques-Silva,
-    Wu and Catalyurek, "Streaming Algorithms for k-Core Decomposition", 2013)."""
+    Vertices are in an order in which they could be taken away one by one, the least core numbers first: each has at most as
+    many neighbours behind it as its core number is. A new edge that gives a vertex one more makes it rise, unless it could
+    stand further back: those behind it are looked at in their order, as far as it matters. When an edge goes, vertices fall
+    that have too few neighbours of their core number or above (Zhang, Yu, Zhang and Qin, "A Fast Order-Based Approach for
+    Core Maintenance", 2017)."""
 
-    core = tr.ValueState(int)
+    standing = tr.ValueState(tuple)
+    """Of each vertex, and of each level, what `OrderedVertex` has."""
 
     def open(self, ctx: tr.Context) -> None:
         super().open(ctx)
-        self.cores = VertexTable(ctx, self.core)
+        self.standings = VertexTable(ctx, self.standing)
 
     def process(self, change: Any, ctx: tr.Context) -> Iterator[tuple[Any, ...]]:
         op, a, b, _ = self.parts(change)
-        before = {one: self.cores.get(one) for one in (a, b)}
+        seen = self.seen = Findings(lambda vertex: OrderedVertex(self.standings.get(vertex)))
+        self.order = LevelOrder(seen)
+        self.near = Findings(lambda vertex: [one for one in self.edges.near(vertex) if one != vertex])
         left = self.change_both(a, b, 1 if op == "+" else -1)
         if op == "+":
             for one in (a, b):
-                if before[one] is None:
-                    self.cores[one] = 0
+                if seen[one].core is None:
+                    seen[one].core = 0
+                    self.order.put(one, self.order.before(("level", 0)))
             if left == 1 and a != b:
-                self.rise(a if self.cores[a] <= self.cores[b] else b, before)
+                self.connect(a, b)
         elif not left and a != b:
-            self.fall(a, b, before)
-        for one in (a, b):
+            self.separate(a, b)
+        for one in dict.fromkeys((a, b)):
             if one not in self.edges:
-                self.cores.remove(one)
-        yield from differences(before, self.cores)
+                self.order.take(one)
+                seen[one].core = None
+        yield from self.store()
 
-    def near(self, vertex: Any) -> list[Any]:
-        """The neighbours of a vertex, without the vertex itself."""
-        return [one for one in self.edges.near(vertex) if one != vertex]
+    def store(self) -> Iterator[tuple[Any, ...]]:
+        """Writes what has changed, and gives changes of core numbers."""
+        before, after = dict[Any, Any](), dict[Any, Any]()
+        for one, standing in self.seen.items():
+            stored, parts = standing.stored, standing.parts()
+            if parts is None:
+                self.standings.remove(one)
+            elif parts != stored:
+                self.standings[one] = parts
+            if standing.core != (stored and stored[0]):
+                before[one], after[one] = stored and stored[0], standing.core
+        return differences(before, after)
 
-    def rise(self, root: Any, before: dict[Any, Any]) -> None:
-        """Raises the core numbers that an edge of `root` raises."""
-        level = self.cores[root]
-        may_rise: dict[Any, bool] = {}  # whether enough neighbours are at this level or above
+    def count(self, a: Any, b: Any, by: int) -> Any:
+        """Counts an edge more or less where it counts. Its end that comes first in the order."""
+        one, other = self.seen[a], self.seen[b]
+        if one.core <= other.core:
+            one.support += by
+        if other.core <= one.core:
+            other.support += by
+        first = a if (one.core, one.label) < (other.core, other.label) else b
+        self.seen[first].later += by
+        return first
 
-        def may(one: Any) -> bool:
-            if one not in may_rise:
-                may_rise[one] = sum(self.cores[other] >= level for other in self.near(one)) > level
-            return may_rise[one]
-
-        def support(one: Any) -> int:
-            return sum(
-                self.cores[other] > level or (self.cores[other] == level and may(other)) for other in self.near(one)
-            )
-
-        if not may(root):
+    def connect(self, a: Any, b: Any) -> None:
+        """Raises the core numbers that a new edge raises."""
+        seen, root = self.seen, self.count(a, b, 1)
+        level = seen[root].core
+        if seen[root].later <= level:
             return
-        lost: dict[Any, int] = {}  # how many supporters a vertex has lost, also before it was reached
-        supporters = {root: support(root)}
-        stays: set[Any] = set()
-        waiting = [root]
-        while waiting and root not in stays:
-            one = waiting.pop()
-            if one in stays:
-                continue
-            if supporters[one] - lost.get(one, 0) > level:
-                for other in self.near(one):
-                    if other not in supporters and self.cores[other] == level and may(other):
-                        supporters[other] = support(other)
-                        waiting.append(other)
-                continue
-            staying = [one]
-            stays.add(one)
-            while staying:
-                for other in self.near(staying.pop()):
-                    if self.cores[other] == level:
-                        lost[other] = lost.get(other, 0) + 1
-                        if other in supporters and other not in stays and supporters[other] - lost[other] <= level:
-                            stays.add(other)
-                            staying.append(other)
-        if root not in stays:
-            for one in supporters.keys() - stays:
-                before.setdefault(one, level)
-                self.cores[one] = level + 1
-
-    def fall(self, a: Any, b: Any, before: dict[Any, Any]) -> None:
-        """Lowers the core numbers that the edge between `a` and `b` held."""
-        level = min(self.cores[a], self.cores[b])
-        waiting = [one for one in (a, b) if self.cores[one] == level]
-        supporters: dict[Any, int] = {}
+        rising: dict[Any, None] = {}
+        earlier = {root: 0}  # of those that were met: how many neighbours before them may rise
+        moves: list[tuple[Any, Any]] = []
+        waiting = [(seen[root].label, root)]
         while waiting:
-            one = waiting.pop()
-            if self.cores[one] != level:
-                continue
-            if one not in supporters:
-                supporters[one] = sum(self.cores[other] >= level for other in self.near(one))
-            if supporters[one] >= level:
-                continue
-            before.setdefault(one, level)
-            self.cores[one] = level - 1
-            for other in self.near(one):
-                if self.cores[other] == level:
-                    if other in supporters:
-                        supporters[other] -= 1
-                    waiting.append(other)
+            label, one = heappop(waiting)
+            if earlier[one] + seen[one].later > level:
+                rising[one] = None
+                for other in self.near[one]:
+                    standing = seen[other]
+                    if standing.core == level and standing.label > label:
+                        if other not in earlier:
+                            earlier[other] = 0
+                            heappush(waiting, (standing.label, other))
+                        earlier[other] += 1
+            elif earlier[one]:
+                moves += self.stay(one, level, rising, earlier)
+        for one, place in moves:  # not before: the labels above are those from before
+            self.order.take(one)
+            self.order.put(one, place)
+        for one in reversed(rising):
+            self.order.take(one)
+            self.order.put(one, ("level", level + 1))
+            seen[one].core = level + 1
+        for one in rising:
+            seen[one].support = 0
+            for other in self.near[one]:
+                if seen[other].core > level:
+                    seen[one].support += 1
+                    if seen[other].core == level + 1 and other not in rising:
+                        seen[other].support += 1
+
+    def stay(self, one: Any, level: int, rising: dict[Any, None], earlier: dict[Any, int]) -> Iterator[tuple[Any, Any]]:
+        """Takes out of `rising` what does not rise because `one` does not: pairs of a vertex, and one that is before it
+        from now on."""
+        seen, place, fixed = self.seen, one, [one]
+        known = {one}
+        for gone in fixed:
+            rising.pop(gone, None)
+            for other in self.near[gone]:
+                if other in rising:
+                    if seen[other].label < seen[gone].label:
+                        seen[other].later -= 1
+                    else:
+                        earlier[other] -= 1
+                    if other not in known and earlier[other] + seen[other].later <= level:
+                        known.add(other)
+                        fixed.append(other)
+                elif gone != one and earlier.get(other):
+                    earlier[other] -= 1
+            seen[gone].later += earlier[gone]
+            earlier[gone] = 0
+            if gone != one:
+                yield gone, place
+                place = gone
+
+    def separate(self, a: Any, b: Any) -> None:
+        """Lowers the core numbers that an edge held which is gone."""
+        seen = self.seen
+        self.count(a, b, -1)
+        level = min(seen[a].core, seen[b].core)
+        falling = [one for one in (a, b) if seen[one].core == level and seen[one].support < level]
+        known = set(falling)
+        for one in falling:
+            mine = seen[one]
+            mine.core, mine.later = level - 1, 0
+            for other in self.near[one]:
+                standing = seen[other]
+                if standing.core >= level:
+                    mine.later += 1
+                if standing.core == level:
+                    standing.support -= 1
+                    if standing.label < mine.label:
+                        standing.later -= 1
+                    if standing.support < level and other not in known:
+                        known.add(other)
+                        falling.append(other)
+        for one in falling:
+            self.order.take(one)
+            self.order.put(one, self.order.before(("level", level - 1)))
+        for one in falling:
+            seen[one].support = sum(seen[other].core >= level - 1 for other in self.near[one])

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import tailrace as tr
-from tailrace.graphs.live.edges import checked_change
+
+Change = tuple[str, Any, Any, Any]
 
 
 class LiveDegrees(tr.KeyedProcessFunction):
@@ -14,11 +15,11 @@ class LiveDegrees(tr.KeyedProcessFunction):
 
     degree = tr.ValueState(int, default=0)
 
-    def process(self, record: tuple[Any, int, Any], ctx: tr.Context) -> Iterator[tuple[str, Any, int]]:
+    def process(self, record: tuple[Any, int, Change], ctx: tr.Context) -> Iterator[tuple[str, Any, int]]:
         one, more, change = record
         old, new = self.degree.value, self.degree.value + more
         if new < 0:
-            raise ValueError(f"a change takes away an edge that is not there: {change!r}")
+            raise not_there(change)
         if old:
             yield "-", one, old
         if new:
@@ -28,8 +29,33 @@ class LiveDegrees(tr.KeyedProcessFunction):
             self.degree.clear()
 
 
-def ends_of(change: Any) -> list[tuple[Any, int, Any]]:
+class LiveEdges(tr.KeyedProcessFunction):
+    """How often each edge is there, by edge: degrees alone do not show that an edge goes which is not there."""
+
+    often = tr.ValueState(int, default=0)
+
+    def process(self, change: Change, ctx: tr.Context) -> None:
+        left = self.often.value + (1 if change[0] == "+" else -1)
+        if left < 0:
+            raise not_there(change)
+        if left:
+            self.often.value = left
+        else:
+            self.often.clear()
+
+
+def not_there(change: Change) -> ValueError:
+    return ValueError(f"a change takes away the edge ({change[1]!r}, {change[2]!r}), which is not there")
+
+
+def edge_of(change: Change) -> tuple[Any, Any]:
+    """The ends of an edge, whichever comes first."""
+    _, a, b, _ = change
+    return (a, b) if a <= b else (b, a)
+
+
+def ends_of(change: Change) -> list[tuple[Any, int, Change]]:
     """Records of `LiveDegrees`, one for each end of an edge."""
-    op, a, b, _ = checked_change(change)
+    op, a, b, _ = change
     more = 1 if op == "+" else -1
     return [(a, 2 * more, change)] if a == b else [(a, more, change), (b, more, change)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import tailrace as tr
@@ -13,6 +13,8 @@ IN_A_BUCKET = 32
 """Ends of the edges of a vertex in one entry of the state, about: a change writes so many, however many a vertex has."""
 MOST = 1 << 53
 """The greatest weight: doubles above are not all whole numbers."""
+
+ONE_KIND = "ids of vertices of one graph must be all whole numbers, or all texts"
 
 
 class VertexTable:
@@ -37,6 +39,17 @@ class VertexTable:
     def remove(self, vertex: Any) -> None:
         with self.ctx.at(vertex):
             self.state.clear()
+
+
+class Findings(dict[Any, Any]):
+    """What a change has come across: each is looked up once."""
+
+    def __init__(self, find: Callable[[Any], Any]) -> None:
+        self.find = find
+
+    def __missing__(self, key: Any) -> Any:
+        found = self[key] = self.find(key)
+        return found
 
 
 class Edges:
@@ -146,8 +159,8 @@ class LiveGraph(tr.KeyedProcessFunction):
         """The parts of a change, of which the last one is the weight. Raises what `checked_change` raises."""
         op, a, b, weight = checked_change(change, self.weighted)
         kind = type(a).__name__
-        if kind != type(b).__name__ or kind != (self.kind.value or kind):
-            raise TypeError(f"ids of vertices of one graph must be all whole numbers, or all texts: {change!r}")
+        if kind != (self.kind.value or kind):
+            raise TypeError(f"{ONE_KIND}: {change!r}")
         if self.kind.value is None:
             self.kind.value = kind
         return op, a, b, weight
@@ -197,6 +210,8 @@ def checked_change(change: Any, weighted: bool = False) -> tuple[str, Any, Any, 
     for one in (a, b):
         if type(one) not in (int, str):
             raise TypeError(f"ids of vertices that come and go are whole numbers or texts, not {one!r}")
+    if type(a) is not type(b):
+        raise TypeError(f"{ONE_KIND}: {change!r}")
     if type(weight) not in (int, float):
         raise TypeError(f"a weight of an edge is a number, not {weight!r}")
     if not (math.isfinite(weight) and 0 <= weight <= MOST):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import tailrace as tr
-from tailrace.graphs.live.edges import LiveGraph, VertexTable, differences
+from tailrace.graphs.live.edges import Findings, LiveGraph, VertexTable, differences
 
 
 class LiveLabels(LiveGraph):
@@ -25,31 +25,45 @@ class LiveLabels(LiveGraph):
 
     def process(self, change: Any, ctx: tr.Context) -> Iterator[tuple[Any, ...]]:
         op, a, b, _ = self.parts(change)
-        before: dict[Any, Any] = {}
         self.change_both(a, b, 1 if op == "+" else -1)
+        edges, labels = Findings(self.ends_of), Findings(self.labels.get)
+        before: dict[Any, Any] = {}
         for one in dict.fromkeys((a, b)):
-            before[one] = self.labels.get(one)
-            if one not in self.edges:
+            before[one] = labels[one]
+            if not edges[one]:
                 self.labels.remove(one)
+                labels[one] = None
             elif before[one] is None:
-                self.labels[one] = (one,) * self.steps
-        touched = {one for one in (a, b) if one in self.edges}
-        changed: set[Any] = set()  # by the step before
+                labels[one] = (one,) * self.steps
+        touched = dict.fromkeys(one for one in before if edges[one])
+        changed: list[Any] = []  # by the step before
         for step in range(self.steps):
-            met = touched.union(*(self.edges.near(one) for one in changed))
-            new = {one: self.most(one, step) for one in met}
-            changed = {one for one, label in new.items() if label != self.labels[one][step]}
+            met = dict(touched)
             for one in changed:
-                mine = self.labels[one]
-                before.setdefault(one, mine)
-                self.labels[one] = (*mine[:step], new[one], *mine[step + 1 :])
-        last = {one: labels and labels[-1] for one, labels in before.items()}
-        yield from differences(last, {one: labels and labels[-1] for one in before for labels in (self.labels[one],)})
+                met.update(dict.fromkeys(other for other, _ in edges[one]))
+            changed = []
+            for one in met:
+                new, mine = most(edges[one], labels, step), labels[one]
+                if new != mine[step]:
+                    changed.append(one)
+                    before.setdefault(one, mine)
+                    labels[one] = (*mine[:step], new, *mine[step + 1 :])
+        for one, old in before.items():
+            if labels[one] is not None and labels[one] != old:
+                self.labels[one] = labels[one]
+        last = {one: old and old[-1] for one, old in before.items()}
+        yield from differences(last, {one: labels[one] and labels[one][-1] for one in before})
 
-    def most(self, one: Any, step: int) -> Any:
-        """The label that most edges of a vertex have at their other end, before this step; the least of several."""
-        count: dict[Any, int] = {}
-        for other, often in self.edges.of(one):
-            label = self.labels[other][step - 1] if step else other
-            count[label] = count.get(label, 0) + often * (1 + (other == one))  # both ends of a loop are here
-        return min(count, key=lambda label: (-count[label], label))
+    def ends_of(self, vertex: Any) -> list[tuple[Any, int]]:
+        """The ends of the edges of a vertex, and how often each counts: both ends of a loop are here."""
+        return [(end, often * (1 + (end == vertex))) for end, often in self.edges.of(vertex)]
+
+
+def most(ends: list[tuple[Any, int]], labels: Findings, step: int) -> Any:
+    """The label that most edges have at their other end, before this step; the least of several."""
+    count: dict[Any, int] = {}
+    for other, often in ends:
+        label = labels[other][step - 1] if step else other
+        count[label] = count.get(label, 0) + often
+    highest = max(count.values())
+    return min(label for label, times in count.items() if times == highest)

@@ -8,7 +8,8 @@ from typing import Any
 import tailrace as tr
 from tailrace.graphs.live.components import LiveComponents
 from tailrace.graphs.live.cores import LiveCores
-from tailrace.graphs.live.degrees import LiveDegrees, ends_of
+from tailrace.graphs.live.degrees import LiveDegrees, LiveEdges, edge_of, ends_of
+from tailrace.graphs.live.edges import checked_change
 from tailrace.graphs.live.labels import LiveLabels
 from tailrace.graphs.live.paths import LivePaths
 from tailrace.graphs.live.ranks import LiveRanks
@@ -25,8 +26,10 @@ def connected_components(changes: tr.DataStream) -> tr.DataStream:
 
 
 def degrees(changes: tr.DataStream) -> tr.DataStream:
-    """Changes of (id, degree). Each vertex is a key of its own."""
-    return changes.flat_map(ends_of).key_by(lambda record: record[0]).process(LiveDegrees(), name="degrees")
+    """Changes of (id, degree). Each vertex is a key of its own, and each edge another one."""
+    edges = changes.map(lambda change: checked_change(change), name="degrees.changes")
+    found = edges.flat_map(ends_of).key_by(lambda record: record[0]).process(LiveDegrees(), name="degrees")
+    return found.union(edges.key_by(edge_of).process(LiveEdges(), name="degrees.edges"))
 
 
 def shortest_paths(changes: tr.DataStream, sources: Sequence[Any], directed: bool) -> tr.DataStream:
