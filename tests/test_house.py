@@ -392,6 +392,29 @@ def test_a_room_has_a_first_page() -> None:
         assert page, f"{folder.relative_to(SOURCE)} has no first page"
 
 
+def unnamed_in(folder: Path, page: str) -> set[str]:
+    """The modules and rooms of a folder that a first page does not name, between backticks."""
+    modules = {file.stem for file in folder.glob("*.py") if file.name != "__init__.py"}
+    return (modules | {one.parent.name for one in folder.glob("*/__init__.py")}) - set(re.findall(r"`(\w+)`", page))
+
+
+def test_a_first_page_names_what_is_in_its_room() -> None:
+    """It says which module to open for what. The rooms of the house are in ARCHITECTURE."""
+    found = {}
+    for folder in {file.parent for file in files_of(".")} - {SOURCE, SOURCE / NO_PACKAGE}:
+        page = ast.get_docstring(_parsed((folder / "__init__.py").read_text(encoding="utf-8")))
+        if unnamed := unnamed_in(folder, page or ""):
+            found[folder.relative_to(SOURCE).as_posix()] = unnamed
+    assert not found, f"say in its `__init__.py` what each is for: {found}"
+
+
+def test_a_module_that_no_first_page_names_is_seen(tmp_path: Path) -> None:
+    (tmp_path / "room").mkdir()
+    for name in ("__init__.py", "one.py", "two.py", "room/__init__.py"):
+        (tmp_path / name).touch()
+    assert unnamed_in(tmp_path, "Rooms. `one`: the first of `one.two`, two.") == {"two", "room"}
+
+
 def test_what_is_beyond_a_limit_is_seen() -> None:
     assert beyond([Size("a", 20), Size("b", 21)], 20, {}) == ["b: 21, at most 20"]
     assert beyond([Size("a", 30)], 20, {"a": 31}) == ["a: 30 today, write that down in place of 31, or leave it out"]

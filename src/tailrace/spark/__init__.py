@@ -1,5 +1,9 @@
 """Workers as Spark tasks, DataFrames in and out, the Java that Spark needs. The only importer of pyspark.
 
+- `start`: from a plan to a running job. `shipping`: what executors are brought. `slots`: workers as Spark tasks.
+- `cluster`: sessions, settings and capacity. `outpost`: a coordinator on an executor.
+- `data`, `datasources`, `streaming`: DataFrames and tables, Python Data Sources, and streaming queries.
+
 Of its functions, `register`, `views`, `add_listener` and `remove_listener` are public, as `tr.spark.register` and so on.
 """
 

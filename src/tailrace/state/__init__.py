@@ -1,1 +1,15 @@
-"""Keyed state: its declarations, the handles a function works with, and the backends that hold it."""
+"""Keyed state: its declarations, the handles a function works with, the backends that hold it, and the formats of
+checkpoints.
+
+- `handles`, `operator_state`, `broadcast_state`: what users declare, and the handles that functions use. `views`: copies
+  that refuse changes. `declarations`, `roundtrip`: declared types, and encodings that must give a value back.
+- `backend`: the contract. `memory`: the backend in memory (the one on disk is `storage.disk_backend`). `tables`, `layers`:
+  the layers of both, and their snapshots. `fronts`: columns above them.
+- `ttl`: states with a time to live, their declaration and form. `expiry`: which entries are over. `livinghandles`: handles
+  that give what lives. `sweeping`: the removal of the rest.
+- `codecs`, `blocks`, `format`, `manifest`, `paths`: values, blocks, files and manifests as bytes, and where files lie.
+  `parts`, `restoring`: the order of a restore, and blocks that become entries again.
+- `ending`: the mark of the end of a run. `takeover`: which run holds a job.
+- `journal`: the undoing of a failed call. `comingback`, `sharing`: values that would not come back as they are, or are in
+  two entries.
+"""

@@ -1,2 +1,8 @@
 """State as data: the content of a checkpoint as rows and columns that a user can look at, count, join and write anew.
-Independent of Spark, which reads and writes through this package."""
+Independent of Spark, which reads and writes through this package.
+
+- `stored`: a checkpoint, opened for reading. `listings`: what it holds beside entries of state.
+- `columns`, `types`: entries as columns, and the types of these. `values`: columns as values of state.
+- `writing`, `newcheckpoint`: files of new state, and a savepoint that a user makes of them.
+- `fitting`: a dry run.
+"""

@@ -5,6 +5,15 @@ started. `harness(fn, key=...)` drives one process function by hand. `simulate(e
 cluster, with a network and a scheduler that follow the seed; the same seed gives the same trace.
 `audit(env)` lets another process do a job again, and names the operators that emit something else.
 `check_sink(make)` checks that a sink keeps its guarantee while processes and its server are killed.
+
+- `inprocess`, `job`: `run` and `simulate`, and the handle of the job. `harness`: one function, by hand.
+- `simulator`, `cluster`, `world`: a simulated job, its cluster, and the parts of that. `drivers`, `workers`: the drivers of
+  the two machines in it, with `clocks`, `storing`, `memorystore`, `publishing`, `calls` and `beside` for what these wait
+  for; `setting`: what a worker is made with.
+- `faults`, `strikes`: faults as data, and their effects. `sizes`, `successions`: changes of size, and lost coordinators.
+  `waiting`: what holds a job that does not end.
+- `auditing`, `auditagain`, `recording`, `emissions`, `otherprocess`: `audit`, and the process that does a job again.
+- `backends`, `sinkchecks`, `sinkworkers`: `check_backend` and `check_sink`.
 """
 
 from tailrace.runtime.capsules.rerun import CapsuleHarness, read_capsule

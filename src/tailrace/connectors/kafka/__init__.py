@@ -1,6 +1,9 @@
-"""Kafka as a source and as a sink, with the client of Confluent (`tailrace[kafka]`).
+"""Kafka as a source and as a sink, with the client of Confluent (`tailrace[kafka]`). The client is imported where it is
+used, and made in the process that uses it: it does not survive a fork.
 
-`source` and `sink` are what users name, `enumerator` finds partitions and offsets, `reader` reads the partitions of a
-subtask with one consumer, `transactions` writes in transactions, `formats` has what records look like, `client` reaches the
-server. The client is imported where it is used, and made in the process that uses it: it does not survive a fork.
+- `source`, `sink`, `records`: what users name, and a record with all that belongs to it.
+- `enumerator`: partitions and offsets. `reader`: the partitions of a subtask, with one consumer. `identity`: ids of topics.
+- `producing`: producers, in transactions and directly.
+- `formats`: what records look like. `avro`, `protobuf`, `messages`, `registry`: forms whose schemas are in a registry.
+- `client`: settings of the client, and its errors in words.
 """

@@ -8,4 +8,5 @@
 - `fetching`: readers whose thread waits for the server.
 - `changes`: `tr.sources.PostgresChanges`; `replicated`: what the server must have for it; `pgoutput`: the messages.
 - `lookup`: `tr.lookups.Postgres`.
+- `lineage`: whether the log of a new primary holds what was read before.
 """

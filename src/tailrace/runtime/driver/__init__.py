@@ -5,6 +5,7 @@
 - `control`, `answering`, `requests`: requests of other processes of the user (`tailrace show`, `stop`).
 - `monitor`: what users are shown, with `announcing`, `warning`, `progressline`
   and `joblog` for sinks, the log and the terminal.
+- `sizes`: changes of the size of a job on request.
 - `inspecting`: close looks at the workers (`tailrace stacks`).
 - `jobhtml`: a job in a notebook.
 - `exits`: the end of the program.

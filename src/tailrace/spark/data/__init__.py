@@ -2,7 +2,7 @@
 
 - `dataframes`, `row_files`, `places`: rows of DataFrames and of results, and where their files lie meanwhile.
 - `schemas`, `types`, `texts`: schemas as users write them, and which types of Spark come out as they went in.
-- `tables`: Spark tables as sinks.
+- `tables`: Spark tables as sinks. `scans`: tables that a worker reads anew without Spark.
 - `streaming`, `outputsource`: the output of a job as a stream: its sink, and the data source that reads it.
 - `statesource`, `savepoints`: checkpoints read as a data source, and written from DataFrames.
 - `views`: temporary views of the output and the state of a job.

@@ -4,5 +4,7 @@
 - `writing`: the data sink by which the query writes its batches: tasks write files, the commit makes them visible.
 - `queries`: the queries of a job while it runs. A query that fails fails the job, and the end of the job stops its queries.
 
+- `foreach`, `calls`: the sink `ForeachBatch`, and its calls in the program.
+
 What lies in the folder of the batches, and how it is read, is in `tailrace.connectors.streaming`.
 """
