@@ -202,6 +202,39 @@ class Twins:
         assert entries(self.tasks[0]) == entries(self.tasks[1])
 
 
+class TimedTwins(Twins):
+    """Operators of windows. Event time goes on as it likes, by a step or several."""
+
+    time = -30
+    schema: Any = None
+
+    def made_from(self, make: Callable[[Node, OperatorContext], Any], operator: Any, in_columns: bool) -> Any:
+        task = make(Node(0, operator, "op", "u", True, 1, "columns", ()), context())
+        listened_to(task)
+        task.side_out["late"] = task.given.append
+        task._in_columns = task._in_columns and in_columns
+        task.ctx.watermark_time = self.time
+        return task
+
+    def advance(self, to: int, limit: int = 10**6) -> list[Any]:
+        self.time = max(self.time, to)
+        return self.both(lambda task: task.advance(self.time, limit))
+
+    def restart(self, crossed: bool) -> None:
+        super().restart(crossed)
+        for task in self.tasks:
+            task.backend.end_restore(True)
+            task.one_schema.schema = self.schema
+
+    def give(self, batch: Any) -> list[Any]:
+        """With event time now and then, which may stop in the midst of what is due."""
+        self.schema = batch.data.schema
+        found = super().give(batch)
+        if self.random.random() < 0.5:
+            self.advance(self.time + self.random.randrange(12), self.random.choice([1, 3, 10**6]))
+        return found
+
+
 def columns(kinds: dict[str, Any], rows: list[tuple[Any, ...]], timed: bool = False) -> Columns:
     lists = list(zip(*rows, strict=True)) or [()] * len(kinds)
     arrays = [pa.array(one, kind) for one, kind in zip(lists, kinds.values(), strict=True)]
@@ -226,6 +259,15 @@ def live(twins: Twins, batch: Callable[[random.Random], Columns], steps: int) ->
             twins.restart(chance.random() < 0.5)
         elif roll < 0.98:
             twins.compare()
+    twins.compare()
+
+
+def live_to_the_end(twins: TimedTwins, batch: Callable[[random.Random], Columns], steps: int) -> None:
+    """Anything that may happen, and then all that is due."""
+    live(twins, batch, steps)
+    while twins.tasks[1].next_event() is not None:
+        twins.advance(twins.tasks[1].next_event(), 7)
+    assert twins.tasks[0].state_entries() == 0
     twins.compare()
 
 

@@ -261,7 +261,7 @@ def _misfits(
         if not record.stateful:
             return []
         same_kind = record.kind == kind_of(node.operator)
-        return [f"{who}: {other_shape(node, record.shape)}" if same_kind else f"{who} {_another_kind(record, node)}"]
+        return [f"{who}: {_other_shape(node, record.shape)}" if same_kind else f"{who} {_another_kind(record, node)}"]
     wrong = [
         *_of_keys(record, node),
         *_of_tables(record, node, leave),
@@ -288,13 +288,19 @@ def _another_kind(record: OperatorRecord, node: Node) -> str:
     )
 
 
-def other_shape(node: Node, old: Sequence[str]) -> str:
+def _other_shape(node: Node, old: Sequence[str]) -> str:
     """A sentence for users: the state of an operator is made of something else now."""
     return (
         f"the checkpoint holds the state of {', '.join(old) or 'nothing else'}, and the operator has "
         f"{', '.join(shape_of(node.operator)) or 'nothing of that'} now; give it another uid, and leave the old state "
         f"behind: allow_dropped_state=[{node.uid!r}]"
     )
+
+
+def check_shape(node: Node, old: Sequence[str]) -> None:
+    """Raises `IncompatibleState` if the state of an operator in a checkpoint is of another shape than it has now."""
+    if old != shape_of(node.operator):
+        raise IncompatibleState(f"operator {node.name!r} (uid {node.uid!r}): {_other_shape(node, old)}")
 
 
 def unreadable(name: str, uid: str, error: Exception) -> str:

@@ -102,10 +102,6 @@ class Delta(LakeSink):
         return (*super().permanent, errors().SchemaMismatchError, errors().DeltaProtocolError)
 
     @property
-    def writes_files(self) -> bool:
-        return self.rule is None
-
-    @property
     def where(self) -> str:
         return f"sinks.Delta: {self.base}"
 

@@ -76,10 +76,6 @@ class Iceberg(LakeSink):
         return f"Iceberg({self._at.name!r}, {self._at.table_name!r}, mode={self.mode!r})"
 
     @property
-    def writes_files(self) -> bool:
-        return self.rule is None
-
-    @property
     def base(self) -> str:  # type: ignore[override]
         """The folder of the table's files."""
         return self._facts_now().files

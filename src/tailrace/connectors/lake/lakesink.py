@@ -136,4 +136,4 @@ class LakeSink(TransactionalSink, FileSink):
     @property
     def writes_files(self) -> bool:
         """True if transactions are files, and not changes."""
-        return True
+        return self.rule is None

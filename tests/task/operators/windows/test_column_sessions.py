@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from twins import KEYS, SUMMED, VALUES, Twins, columns, context, listened_to, live
+from twins import KEYS, SUMMED, VALUES, TimedTwins, columns, live_to_the_end
 
 import tailrace as tr
 from tailrace.elements.batches import Columns
-from tailrace.graph.graph import Node
 from tailrace.graph.operators import SessionWindow
 from tailrace.state import layers
 from tailrace.task.operators.windows import sessionbatch, sessionstate
@@ -26,24 +25,17 @@ from tailrace.task.operators.windows.sessionbatch import BatchGroups, Opened
 COUNT_AND_SUM = {"n": tr.Count(), "s": tr.Sum("x")}
 
 
-class SessionTwins(Twins):
-    """Sessions with a gap, or with a gap of each record (None). Event time goes on as it likes, by a step or several."""
-
-    schema: Any = None
+class SessionTwins(TimedTwins):
+    """Sessions with a gap, or with a gap of each record (None)."""
 
     def __init__(self, key: Any, aggregates: dict[str, Any], seed: int, gap: int | None = 4) -> None:
-        self.gap, self.time = gap, -30
+        self.gap = gap
         super().__init__(key, aggregates, seed)
 
     def made(self, in_columns: bool = True) -> ColumnSessionTask:
         gap_of = "gap" if self.gap is None else None
         operator = SessionWindow(self.key, self.gap, gap_of, tuple(self.aggregates.items()))
-        task = ColumnSessionTask(Node(0, operator, "op", "u", True, 1, "columns", ()), context())
-        listened_to(task)
-        task.side_out["late"] = task.given.append  # type: ignore[attr-defined]
-        task._in_columns = task._in_columns and in_columns
-        task.ctx.watermark_time = self.time
-        return task
+        return self.made_from(ColumnSessionTask, operator, in_columns)
 
     @property
     def in_columns(self) -> bool:
@@ -65,24 +57,6 @@ class SessionTwins(Twins):
             assert not due or task.next_event() <= min(due)
         if self.in_columns:
             self.tasks[0]._state.check()
-        return found
-
-    def advance(self, to: int, limit: int = 10**6) -> list[Any]:
-        self.time = max(self.time, to)
-        return self.both(lambda task: task.advance(self.time, limit))
-
-    def restart(self, crossed: bool) -> None:
-        super().restart(crossed)
-        for task in self.tasks:
-            task.backend.end_restore(True)
-            task.one_schema.schema = self.schema
-
-    def give(self, batch: Any) -> list[Any]:
-        """With event time now and then, which may stop in the midst of what is due."""
-        self.schema = batch.data.schema
-        found = super().give(batch)
-        if self.random.random() < 0.5:
-            self.advance(self.time + self.random.randrange(12), self.random.choice([1, 3, 10**6]))
         return found
 
 
@@ -107,14 +81,6 @@ def batches(twins: SessionTwins, key: str, value: str, most: int, nulls: float =
     return one
 
 
-def lived(twins: SessionTwins, batch: Callable[[Any], Columns], steps: int) -> None:
-    live(twins, batch, steps)
-    while twins.tasks[1].next_event() is not None:
-        twins.advance(twins.tasks[1].next_event(), 7)
-    assert twins.tasks[0].state_entries() == 0
-    twins.compare()
-
-
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """State counts as large, what is frozen in columns comes out in bits, and slots are given back soon."""
@@ -127,7 +93,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_keys_of_all_kinds_have_the_sessions_that_they_have_in_entries(key: str) -> None:
     for seed, gap in enumerate((4, None)):
         twins = SessionTwins("k", COUNT_AND_SUM, seed, gap)
-        lived(twins, batches(twins, key, "integers", 12, 0.1 if seed else 0), 40)
+        live_to_the_end(twins, batches(twins, key, "integers", 12, 0.1 if seed else 0), 40)
         if key != "decimals":
             assert twins.tasks[0]._in_columns
 
@@ -138,7 +104,7 @@ def test_values_of_all_kinds_have_the_sessions_that_they_have_in_entries(value: 
     if value in SUMMED:
         aggregates |= {"s": tr.Sum("x"), "m": tr.Mean("x")}
     twins = SessionTwins(("k",), aggregates, 1)
-    lived(twins, batches(twins, "texts", value, 12, 0.1), 40)
+    live_to_the_end(twins, batches(twins, "texts", value, 12, 0.1), 40)
 
 
 @pytest.mark.parametrize("wide", [True, False])
@@ -149,18 +115,18 @@ def test_whatever_happens_sessions_in_arrays_are_the_same(
     if not wide:  # as if the spans of all keys together were too long for one pass
         monkeypatch.setattr(sessionbatch, "_LARGEST", 0)
     twins = SessionTwins("k", COUNT_AND_SUM, seed, [4, 1, None, 11][seed % 4])
-    lived(twins, batches(twins, "small integers", "integers", [1, 3, 30][seed % 3]), 80)
+    live_to_the_end(twins, batches(twins, "small integers", "integers", [1, 3, 30][seed % 3]), 80)
     assert twins.tasks[0]._in_columns
 
 
 def test_a_sum_above_64_bits_goes_on_in_entries_and_no_record_counts_twice() -> None:
     for seed in range(4):
         twins = SessionTwins("k", COUNT_AND_SUM, seed)
-        lived(twins, batches(twins, "small integers", "integers", 5), 10)
+        live_to_the_end(twins, batches(twins, "small integers", "integers", 5), 10)
         twins.give(batches(twins, "small integers", "large integers", 5)(twins.random))
         for _ in range(4):
             twins.give(batches(twins, "small integers", "large integers", 2)(twins.random))
-        lived(twins, batches(twins, "small integers", "integers", 5), 10)
+        live_to_the_end(twins, batches(twins, "small integers", "integers", 5), 10)
 
 
 def test_slots_of_keys_that_are_gone_are_given_back() -> None:

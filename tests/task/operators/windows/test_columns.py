@@ -12,12 +12,11 @@ from unittest import mock
 import numpy as np
 import pyarrow as pa
 import pytest
-from twins import DAY, KEYS, SUMMED, VALUES, Twins, columns, context, listened_to, live
+from twins import DAY, KEYS, SUMMED, VALUES, TimedTwins, Twins, columns, live_to_the_end
 
 import tailrace as tr
 from tailrace.elements.batches import Columns
 from tailrace.errors import UserCodeError
-from tailrace.graph.graph import Node
 from tailrace.graph.operators import Window
 from tailrace.state import layers
 from tailrace.task.operators.aggregates.state import AccumulatorSnapshot
@@ -29,23 +28,19 @@ from tailrace.task.operators.windows.state import WindowState
 COUNT_AND_SUM = {"n": tr.Count(), "s": tr.Sum("x")}
 
 
-class WindowTwins(Twins):
-    """Windows of `size` every `slide`. Event time goes on as it likes, by a step or several."""
+class WindowTwins(TimedTwins):
+    """Windows of `size` every `slide`."""
+
+    in_loop = False
 
     def __init__(
         self, key: Any, aggregates: dict[str, Any], seed: int, size: int = 10, slide: int = 10, lateness: int = 0
     ) -> None:
         self.spec = (size, slide, -3, lateness)
-        self.time = -30
         super().__init__(key, aggregates, seed)
 
     def made(self, in_columns: bool = True) -> WindowTask:
-        operator = Window(self.key, *self.spec, tuple(self.aggregates.items()))
-        task = WindowTask(Node(0, operator, "op", "u", True, 1, "columns", ()), context())
-        listened_to(task)
-        task.side_out["late"] = task.given.append  # type: ignore[attr-defined]
-        task._in_columns = task._in_columns and in_columns
-        task.ctx.watermark_time = self.time
+        task = self.made_from(WindowTask, Window(self.key, *self.spec, tuple(self.aggregates.items())), in_columns)
         task.in_loop = self.in_loop
         return task
 
@@ -62,27 +57,6 @@ class WindowTwins(Twins):
             assert ask(self.tasks[0]) == ask(self.tasks[1])
         if self.tasks[0]._windows is not None:
             self.tasks[0]._windows.check()
-        return found
-
-    def advance(self, to: int, limit: int = 10**6) -> list[Any]:
-        self.time = max(self.time, to)
-        return self.both(lambda task: task.advance(self.time, limit))
-
-    def restart(self, crossed: bool) -> None:
-        super().restart(crossed)
-        for task in self.tasks:
-            task.backend.end_restore(True)
-            task.one_schema.schema = self.schema
-
-    schema: Any = None
-    in_loop = False
-
-    def give(self, batch: Any) -> list[Any]:
-        """With event time now and then, which may stop in the midst of what is due."""
-        self.schema = batch.data.schema
-        found = super().give(batch)
-        if self.random.random() < 0.5:
-            self.advance(self.time + self.random.randrange(12), self.random.choice([1, 3, 10**6]))
         return found
 
 
@@ -112,11 +86,7 @@ def plain(key: str, value: str, most: int, nulls: float) -> Callable[[random.Ran
 
 
 def lived(twins: WindowTwins, batch: Callable[[random.Random], Columns], steps: int) -> None:
-    live(twins, timed(twins, batch), steps)
-    while twins.tasks[1].next_event() is not None:
-        twins.advance(twins.tasks[1].next_event(), 7)
-    assert twins.tasks[0].state_entries() == 0
-    twins.compare()
+    live_to_the_end(twins, timed(twins, batch), steps)
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from tailrace.api.aggregates import Mean, Sum, is_builtin
 from tailrace.api.functions import Function, as_callable
-from tailrace.api.restore.compatibility import other_shape
+from tailrace.api.restore.compatibility import check_shape
 from tailrace.api.restore.kinds import shape_of
 from tailrace.elements.batches import Batch, Columns, Rows
 from tailrace.elements.callables import PLAIN, check_kept
@@ -27,7 +27,7 @@ from tailrace.elements.columns.schemas import OneSchema
 from tailrace.elements.keygroups import storable
 from tailrace.elements.plainkeys import parts_of
 from tailrace.elements.slottables import Slots
-from tailrace.errors import IncompatibleState, UserCodeError
+from tailrace.errors import UserCodeError
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Aggregate, Reduce
 from tailrace.state.backend import Backend, MetaPart
@@ -97,11 +97,7 @@ class StatefulTask(OperatorTask):
     def restore(self, parts: list[MetaPart]) -> None:
         for part in parts:
             if part.data is not None:
-                old = msgspec.msgpack.decode(part.data, type=list[str])
-                if old != shape_of(self.node.operator):
-                    raise IncompatibleState(
-                        f"operator {self.node.name!r} (uid {self.node.uid!r}): {other_shape(self.node, old)}"
-                    )
+                check_shape(self.node, msgspec.msgpack.decode(part.data, type=list[str]))
 
 
 class ReduceTask(StatefulTask):

@@ -18,11 +18,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from tailrace.api.restore.compatibility import other_shape
+from tailrace.api.restore.compatibility import check_shape
 from tailrace.api.restore.kinds import shape_of
 from tailrace.elements.batches import Batch, Rows
 from tailrace.elements.timestamps import LAST_TIME, is_late
-from tailrace.errors import IncompatibleState
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import IntervalJoin
 from tailrace.state.backend import Backend, MetaPart
@@ -117,11 +116,7 @@ class IntervalJoinTask(OperatorTask):
     def restore(self, parts: list[MetaPart]) -> None:
         for part in parts:
             if part.data is not None:
-                old = msgspec.msgpack.decode(part.data, type=list[str])
-                if old != shape_of(self.node.operator):
-                    raise IncompatibleState(
-                        f"operator {self.node.name!r} (uid {self.node.uid!r}): {other_shape(self.node, old)}"
-                    )
+                check_shape(self.node, msgspec.msgpack.decode(part.data, type=list[str]))
 
     def restore_floors(self, floors: list[tuple[int, int, int]]) -> None:
         self._floors.ranges = floors

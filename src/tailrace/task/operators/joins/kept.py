@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from tailrace.api.restore.compatibility import other_shape
+from tailrace.api.restore.compatibility import check_shape
 from tailrace.api.restore.kinds import shape_of
 from tailrace.elements.batches import Batch, Columns
 from tailrace.elements.columns.common import widen
@@ -93,10 +93,7 @@ class KeptColumnsTask(OperatorTask):
         for part in parts:
             if part.data is not None:
                 old = msgspec.msgpack.decode(part.data, type=_Meta)
-                if old.shape != shape_of(self.node.operator):
-                    raise IncompatibleState(
-                        f"operator {self.node.name!r} (uid {self.node.uid!r}): {other_shape(self.node, old.shape)}"
-                    )
+                check_shape(self.node, old.shape)
                 self.store.came = max(self.store.came, old.came)
                 self.front.next = max(self.front.next, old.chunk)
 
