@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from driving import SECOND, Job, S
+from sizes import cut, joins, reset, runs, sealed, size
 
 from tailrace.coordinator.actions import CloseLink, Commit, Kill, Launch, NotResized, RescaleEnded, Resizing, Send
 from tailrace.coordinator.durability.stopping import Aim
@@ -27,51 +28,11 @@ from tailrace.protocol.snapshot import Abort, Ack, Declined, Trigger
 from tailrace.state.manifest import Manifest
 
 
-def size(slots: int, **other: Any) -> JobSize:
-    return JobSize(slots, b"a plan for %d" % slots, text=str(slots), **other)
-
-
 def asked(job: Job, to: JobSize, who: str = "somebody") -> list[Any]:
     """Requests another size. Returns the actions that follow at once."""
     job.machine.rescale(who, to, job.now)
     job.epochs += [0] * (to.slots - len(job.epochs))
     return job.actions()
-
-
-def joins(job: Job, slot: int) -> None:
-    """The worker of a slot to come joins, from the newest start of its place."""
-    assert job.hello(slot, launch=job.machine.roster.at(slot).launches) is not None
-
-
-def cut(job: Job) -> int:
-    """The number of the checkpoint that is requested of all workers of the size before."""
-    job.machine.tick(job.now)
-    numbers = {message.cut.number for _, message in job.sent(Trigger) if message.cut.hold}
-    assert len(numbers) == 1
-    return int(numbers.pop())
-
-
-def sealed(job: Job, number: int, slots: int = 2) -> list[Any]:
-    """The checkpoint is complete. Returns the actions that follow."""
-    for slot in range(slots):
-        job.ack(slot, number, b"of %d" % slot)
-    job.commit()
-    return job.actions()
-
-
-def reset(job: Job, *slots: int) -> None:
-    """The storage has given an incarnation, and these workers have dropped what they ran."""
-    job.claimed(job.machine.incarnation + 1)
-    for slot in slots:
-        job.says(slot, WasReset(job.machine.roster.at(slot).attempt))
-
-
-def runs(job: Job, slots: int) -> None:
-    """The workers of this many slots have deployed, and what was prepared is visible."""
-    for slot in range(slots):
-        job.says(slot, Deployed())
-    job.published()
-    assert job.status is S.RUNNING
 
 
 def ended(job: Job) -> list[RescaleEnded]:
@@ -85,7 +46,7 @@ def larger(job: Job, slots: int = 4) -> None:
         joins(job, slot)
     sealed(job, cut(job))
     reset(job, *range(slots))
-    runs(job, slots)
+    runs(job)
 
 
 def test_more_workers_are_there_before_the_job_stands_still() -> None:
@@ -167,9 +128,9 @@ def test_a_place_that_comes_back_has_another_start_and_a_later_epoch() -> None:
     job = Job().run()
     larger(job)
     asked(job, size(2))
-    sealed(job, cut(job), 4)
+    sealed(job, cut(job))
     reset(job, 0, 1, 2, 3)
-    runs(job, 2)
+    runs(job)
     assert [slot for slot, _ in job.sent(Leave)] == [2, 3]
     followed = asked(job, size(3))  # worker 2 has not left yet
     assert followed == [CloseLink(2, 1), Kill(2, 1), Launch(2, 2)]
@@ -179,7 +140,7 @@ def test_a_place_that_comes_back_has_another_start_and_a_later_epoch() -> None:
     job.says(2, Deployed(), epoch=1)
     sealed(job, cut(job))
     reset(job, 0, 1, 2)
-    runs(job, 3)
+    runs(job)
 
 
 def test_a_failure_before_it_has_run_so_brings_it_back() -> None:
@@ -194,7 +155,7 @@ def test_a_failure_before_it_has_run_so_brings_it_back() -> None:
     assert answer.slots == 2 and answer.reason == "open raised; the job goes on with 2 workers"
     reset(job, 0, 1, 2)
     assert {one.plan for one in job.said(Deploy)} == {b"the plan"}
-    runs(job, 2)
+    runs(job)
     assert [slot for slot, _ in job.sent(Leave)] == [2]
     job.says(1, Failed(FailureKind.USER, "it broke"))
     assert job.status is S.FAILING  # one more is a failure like any other
@@ -209,7 +170,7 @@ def test_the_way_back_from_fewer_workers_takes_those_that_were_there() -> None:
     job.says(0, Failed(FailureKind.STATE, "no room"))
     reset(job, 0, 1)
     assert [slot for slot, _ in job.sent(Deploy)] == [0, 1]
-    runs(job, 2)
+    runs(job)
     assert job.said(Leave) == []
 
 
@@ -268,7 +229,7 @@ def test_a_failure_during_the_cut_lets_it_begin_once_more_and_the_third_ends_it(
         assert len(job.machine.roster.slots) == 2
         if attempt < 3:
             job.restart_goes_on()
-            runs(job, 2)
+            runs(job)
     [answer] = ended(job)
     assert "three" in answer.reason or "3" in answer.reason
 
@@ -287,7 +248,7 @@ def test_where_the_manifest_was_on_its_way_the_job_restarts_in_the_size_before()
     reset(job, 1)
     job.wait(6)
     assert [slot for slot, _ in job.sent(Deploy)] == [0, 1]
-    runs(job, 2)
+    runs(job)
     assert cut(job) == number + 1
 
 
@@ -326,7 +287,7 @@ def test_where_only_its_own_checkpoint_shows_it_the_job_starts_again_in_the_size
     assert answer.reason == "the state of 'totals' cannot be dealt out; the job goes on with 2 workers"
     reset(job, 0, 1)
     assert {one.plan for one in job.said(Deploy)} == {b"the plan"}
-    runs(job, 2)
+    runs(job)
 
 
 def test_a_stop_comes_first_but_behind_a_checkpoint_that_is_being_committed() -> None:
@@ -404,7 +365,7 @@ def test_a_request_while_the_job_restarts_waits_until_it_runs() -> None:
     job.machine.tick(job.now)
     job.restart_goes_on()
     assert len(job.said(Deploy)) == 2
-    runs(job, 2)
+    runs(job)
     assert cut(job) >= 1
 
 
@@ -429,7 +390,7 @@ def test_standbys_begin_anew_behind_the_slots_to_come() -> None:
     joins(job, 2), joins(job, 3)
     sealed(job, cut(job))
     reset(job, 0, 1, 2, 3)
-    runs(job, 4)
+    runs(job)
     assert [one.slot for one in job.actions(Launch)] == [4, 5]
 
 
@@ -459,7 +420,7 @@ def test_one_that_is_lost_during_the_cut_is_started_anew_when_the_job_moves() ->
     assert job.said(Deploy) == []
     joins(job, 2)
     assert [slot for slot, _ in job.sent(Deploy)] == [0, 1, 2]
-    runs(job, 3)
+    runs(job)
 
 
 def test_a_worker_outside_says_nothing_that_counts() -> None:
