@@ -291,7 +291,7 @@ def _kill(spec: FailoverSpec, job: Any, listener: Listener, turn: int, wait: flo
     else:
         os.kill(slot.hello.pid, signal.SIGKILL)
     killed, newest = time.time(), job.checkpoints[-1].timestamp
-    late = until_usual(job, listener, killed, bound)
+    late = _until_usual(job, listener, killed, bound)
     return {
         "workload": "failover",
         "mode": spec.mode,
@@ -335,7 +335,7 @@ def settle(spec: FailoverSpec, job: Any, listener: Listener) -> None:
             raise SystemExit(f"latency does not settle: {len(recent)} of {expected:.0f}, {job.last_progress}")
 
 
-def until_usual(job: Any, listener: Listener, killed: float, bound: float) -> tuple[float, float]:
+def _until_usual(job: Any, listener: Listener, killed: float, bound: float) -> tuple[float, float]:
     """(seconds from the kill until latency is as usual: until the last late record was there before a second in which no
     more than one in fifty is late; the worst latency)"""
     while True:

@@ -10,7 +10,7 @@ from typing import Any
 
 import tailrace as tr
 
-from .failover import BUILD, USUAL, FailoverSpec, Listener, Paced, Tell, percentile, settle, until_usual
+from .failover import BUILD, USUAL, FailoverSpec, Listener, Paced, Tell, percentile, settle
 from .recovery import Watched
 
 STEPS = {
@@ -23,6 +23,8 @@ STEPS = {
     "started": "send Start",
 }
 """Steps of a change of size, by their last event. The job stands still from `joined` to `started`."""
+BEHIND = 3.0
+"""Seconds behind the change over which latency is looked at."""
 
 
 @dataclass(frozen=True)
@@ -64,11 +66,14 @@ def _change(spec: RescaleSpec, job: Any, listener: Listener, watched: Watched, s
     settle(spec, job, listener)
     before, begun = len(job.slices), time.time()
     usual = [latency for _, latency in listener.latencies(begun - USUAL, begun - 0.1)]
-    bound = max(percentile(usual, 0.99), 0.02)
     job.rescale(size, timeout=120)
     done = time.time()
-    seconds, worst = until_usual(job, listener, begun, bound)
-    steps = watched.between(begun, done, STEPS)
+    while not listener.latencies(done + BEHIND, time.time()):
+        if not job.is_active:
+            job.await_termination()
+        time.sleep(0.1)
+    worst = max(latency for _, latency in listener.latencies(begun, done + BEHIND))
+    steps = watched.between(begun, done + 1.0, STEPS)  # who waits is answered before the start is sent
     return {
         "workload": "rescale",
         "job": spec.job,
@@ -77,7 +82,7 @@ def _change(spec: RescaleSpec, job: Any, listener: Listener, watched: Watched, s
         "after": size,
         "worst_latency": round(worst, 3),
         "stood_still": round((steps["started"] - steps["joined"]) / 1000, 3),
-        "seconds": round(seconds, 3),
+        "seconds": round(done - begun, 3),
         "usual_p99_ms": round(1000 * percentile(usual, 0.99), 2),
         "steps_ms": steps,
     }
