@@ -25,6 +25,7 @@ from tailrace.task.operators.stores.segments import (
     JoinRecords,
     JoinSegment,
     KeptSegment,
+    Sought,
     index_of,
     segments_of,
 )
@@ -79,12 +80,12 @@ class ColumnJoinTask(KeptColumnsTask):
         they came. `order` has the places of the records in the order of their hashes."""
         low, high = self.bounds[port]
         hashes, times = records.hashes[order], records.times[order]
-        below, above = shift(times, low), shift(times, high)
+        sought = Sought(hashes, shift(times, low), shift(times, high))
         segments = self.sides[1 - port].segments
         found: list[tuple[Array, Array, Array]] = []
         for number, one in enumerate(segments):
             assert isinstance(one, JoinSegment)
-            which, rows = one.find(hashes, below, above)
+            which, rows = one.find(sought)
             if len(which):
                 which = order[which]
                 there = self._are_partners(records, which, one.records, rows, port)

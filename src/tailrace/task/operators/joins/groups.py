@@ -30,6 +30,7 @@ from tailrace.task.operators.stores.segments import (
     JoinRecords,
     JoinSegment,
     KeptSegment,
+    Sought,
     index_of,
     segments_of,
 )
@@ -210,6 +211,7 @@ class ColumnSessionJoinTask(KeptColumnsTask):
         """The records of sessions."""
         hashes = self.keys.hashes(keys)
         order: Array = np.argsort(hashes)
+        sought = Sought(hashes[order], starts[order], ends[order])
         sides = []
         for port in (0, 1):
             segments = [*self.sides[port].segments]
@@ -217,7 +219,7 @@ class ColumnSessionJoinTask(KeptColumnsTask):
             found: list[tuple[Array, Array, Array]] = []
             for number, one in enumerate(segments):
                 assert isinstance(one, JoinSegment)
-                which, rows = one.find(hashes[order], starts[order], ends[order])
+                which, rows = one.find(sought)
                 which = order[which]
                 there = one.records.marks[rows] & GONE == 0
                 if not all(self.keys.exact) and len(rows):

@@ -140,6 +140,23 @@ class KeptSegment:
         return type(self)(JoinRecords.together(self.records, other.records), max(self.reached, other.reached))
 
 
+class Sought:
+    """Keys by their hashes, and for each the times, from `low` to `high`, of the records that are looked for. They are found
+    fast if they come in the order of their hashes."""
+
+    def __init__(self, hashes: Array, low: Array, high: Array) -> None:
+        self.hashes, self.low, self.high = hashes, low, high
+        self.least, self.most = int(low.min()), int(high.max())
+        self._heads: dict[int, Array] = {}
+
+    def heads(self, bits: int) -> Array:
+        """The parts of words that are for the keys."""
+        found = self._heads.get(bits)
+        if found is None:
+            found = self._heads[bits] = _heads(self.hashes, bits)
+        return found
+
+
 class JoinSegment(KeptSegment):
     """A segment with an index by key and time.
 
@@ -156,19 +173,21 @@ class JoinSegment(KeptSegment):
         assert index is not None
         self.base, self.bits, self.words, self.rows = index
 
-    def find(self, hashes: Array, low: Array, high: Array) -> tuple[Array, Array]:
-        """Possible partners of records of the other input: the place of each record and the place here of one whose key has
-        an equal hash, and whose time is from `low` to `high`. It is fast if the records come in the order of their
-        hashes."""
-        if self.last < low.min() or self.base > high.max():
+    def find(self, sought: Sought) -> tuple[Array, Array]:
+        """Possible partners: the place of each that is sought and the place here of a record whose key has an equal hash,
+        and whose time is one of its times."""
+        base, low, high = self.base, sought.low, sought.high
+        if self.last < sought.least or base > sought.most:
             return _NONE, _NONE
-        top = min(self.base + (1 << self.bits) - 1, MAX_TIME)
-        head = _heads(hashes, self.bits)
-        first = np.searchsorted(self.words, head + (np.clip(low, self.base, top) - self.base))
-        until = head + (np.clip(high, self.base - 1, top - 1) - self.base)
-        which, at = _expand(self.words, first, until)
+        top = min(base + (1 << self.bits) - 1, MAX_TIME)
+        if sought.least < base:
+            low, high = np.maximum(low, base), np.maximum(high, base - 1)
+        if sought.most >= top:
+            low, high = np.minimum(low, top), np.minimum(high, top - 1)
+        head = sought.heads(self.bits) - base
+        which, at = _expand(self.words, np.searchsorted(self.words, head + low), head + high)
         rows = self.rows[at]
-        same = self.records.hashes[rows] == hashes[which]
+        same = self.records.hashes[rows] == sought.hashes[which]
         return (which, rows) if same.all() else (which[same], rows[same])
 
     def _some(self, there: Array) -> JoinSegment:
@@ -274,7 +293,7 @@ def _time_bits(span: int) -> int:
 
 def _heads(hashes: Array, bits: int) -> Array:
     """The parts of words that are for the key."""
-    found: Array = (hashes >> np.uint64(1 + bits)).astype(np.int64) << bits
+    found: Array = (hashes >> np.uint64(1 + bits)).view(np.int64) << bits
     return found
 
 
