@@ -9,6 +9,7 @@ import signal
 import statistics
 import threading
 import time
+from datetime import datetime
 from typing import Any
 
 import tailrace as tr
@@ -68,8 +69,9 @@ def _measured(setting: Setting, spark: Any, pool: str | None, tasks: int) -> dic
     batch = _run(_Batch(spark, tasks, pool))
     time.sleep(1.0)
     replaced = _killed(job, _Batch(spark, tasks, pool))
-    checkpoint = _newest(job)
-    _wait(job, lambda: _newest(job) > checkpoint + 2)
+    _wait(job, lambda: _last_batch(job) > batch.ended)
+    newest = _newest(job)
+    _wait(job, lambda: _newest(job) > newest + 2)
     job.stop()
     rows = sink.result()
     late = {"alone": (calm, batch.begun), "beside a batch job": (batch.begun, batch.ended)}
@@ -125,6 +127,12 @@ def _started(spark: Any, batch: _Batch) -> float:
     job.await_termination(60)
     batch.join()
     return took
+
+
+def _last_batch(job: Any) -> float:
+    """The time at which the newest batch of the job's query that has ended began."""
+    [progress] = job.metrics()["queries"].values()
+    return 0.0 if progress is None else datetime.fromisoformat(progress["timestamp"]).timestamp()
 
 
 def _newest(job: Any) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 import tailrace as tr
 from tailrace.connectors.sinks import Collect
+from tailrace.spark.datasources.offsets import StreamOffsets
 from tailrace.spark.datasources.source import data_source
 from tailrace.testing.faults import Fault
 from tests.spark.datasources.shop import Letters, OldVisits, Orders, Visits, orders
@@ -92,6 +94,16 @@ def test_errors_of_a_reader_name_partition_and_offsets() -> None:
         """while reading partition 1 of the data source 'visits', from {"shop": {"at": 0}} to {"shop": {"at": 50}}"""
     )
     assert where in str(failed.value)
+
+
+def test_before_pyspark_4_2_a_reader_is_given_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Reader:
+        def latestOffset(self, *given: Any) -> Any:
+            return {"given": len(given)}
+
+    offsets = StreamOffsets(Reader(), "visits")
+    monkeypatch.setitem(sys.modules, "pyspark.sql.streaming.datasource", None)
+    assert offsets.latest("{}") == '{"given": 0}'
 
 
 def test_offsets_that_are_no_json_are_refused() -> None:

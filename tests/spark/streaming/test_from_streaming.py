@@ -29,6 +29,7 @@ def read(spark: Any, folder: Path, files: int = 1) -> Any:
     return spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", files).csv(f"file://{folder}")
 
 
+@pytest.mark.matrix
 def test_windows_of_a_watermark_that_is_taken_over(spark: Any, tmp_path: Path) -> None:
     """The records of the second file come long after those of the first, out of order, in the batch that is allowed."""
     add(tmp_path / "in", "a", range(0, 600, 2))

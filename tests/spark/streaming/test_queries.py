@@ -16,6 +16,7 @@ from tailrace.runtime.driver.requests import FailJob, Wish
 from tailrace.spark.streaming import queries
 from tailrace.spark.streaming.dataframe import StreamingDataFrame
 from tailrace.spark.streaming.queries import JobQueries
+from tailrace.spark.streaming.writing import BatchWriting, batch_format
 
 
 def streaming(*fields: tuple[str, Any, dict[str, Any]]) -> Any:
@@ -97,6 +98,15 @@ def test_several_watermarks_of_which_one_column_is_left_are_refused() -> None:
 def test_a_streaming_dataframe_is_not_read_without_spark() -> None:
     with pytest.raises(ConfigError, match="the job must run on Spark"):
         source_of(streaming()).splits(2)
+
+
+def test_before_pyspark_4_1_a_writer_of_batches_is_made_of_two_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark 4.0 gives Arrow's batches to whatever is an Arrow writer."""
+    from pyspark.sql import datasource
+
+    monkeypatch.delattr(datasource, "DataSourceStreamArrowWriter", raising=False)
+    made = batch_format("batches", BatchWriting("/batches", None, False, None), None)({}).streamWriter(None, False)
+    assert isinstance(made, datasource.DataSourceStreamWriter) and isinstance(made, datasource.DataSourceArrowWriter)
 
 
 # The queries of a job.

@@ -54,10 +54,13 @@ class StreamOffsets:
         return start if found is None else self._text(what, found)
 
     def _latest(self, start: Any) -> Any:
-        """`latestOffset` of either form: from PySpark 4.2 on it takes the start and a limit."""
+        """`latestOffset` of either form: from PySpark 4.2 on it takes the start and a limit, and before it nothing."""
         if not inspect.signature(self._reader.latestOffset).parameters:
             return self._reader.latestOffset()
-        from pyspark.sql.streaming.datasource import ReadAllAvailable
+        try:
+            from pyspark.sql.streaming.datasource import ReadAllAvailable
+        except ImportError:
+            return self._reader.latestOffset()
 
         default = getattr(self._reader, "getDefaultReadLimit", None)
         return self._reader.latestOffset(start, ReadAllAvailable() if default is None else default())

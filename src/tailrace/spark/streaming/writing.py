@@ -93,9 +93,23 @@ def _later(latest: int | None, times: pa.Array | None) -> int | None:
     return found if latest is None or (found is not None and found > latest) else latest
 
 
+def _arrow_writer() -> type:
+    """The class of writers of a streaming query that are given Arrow's batches. PySpark 4.0 has none of that name; there a
+    writer that is an Arrow writer as well is given batches, too."""
+    from pyspark.sql import datasource
+
+    if (found := getattr(datasource, "DataSourceStreamArrowWriter", None)) is not None:
+        return found  # type: ignore[no-any-return]
+
+    class StreamArrowWriter(datasource.DataSourceStreamWriter, datasource.DataSourceArrowWriter):  # type: ignore[misc]
+        pass
+
+    return StreamArrowWriter
+
+
 def batch_format(name: str, work: BatchWriting, parcel: Parcel | None) -> Any:
     """A data source of Spark, under this name, to which a streaming query writes its batches."""
-    from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
+    from pyspark.sql.datasource import DataSource, WriterCommitMessage
 
     work_here = carrying(work, parcel)
 
@@ -108,7 +122,7 @@ def batch_format(name: str, work: BatchWriting, parcel: Parcel | None) -> Any:
 
         return [pickle.loads(one.file) for one in messages or () if one is not None]
 
-    class BatchWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
+    class BatchWriter(_arrow_writer()):  # type: ignore[misc]
         def write(self, iterator: Any) -> Any:
             import pickle
 
