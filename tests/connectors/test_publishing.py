@@ -335,3 +335,28 @@ def test_a_store_that_goes_out_of_reach_while_a_file_becomes_visible_has_not_pub
     sink.publish([prepared])
     visible = [name for name in Flaky.store if not name.rpartition("/")[2].startswith(".")]
     assert [Flaky.store[name].getvalue() for name in visible] == [b"x\n"]
+
+
+def test_a_copy_that_goes_on_behind_its_answer_keeps_its_cover(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one of Azure may. It is not made again when it has ended."""
+    copied: list[str] = []
+
+    def cp_file(self: Flaky, path1: str, path2: str, **options: Any) -> None:
+        copied.append(path2)
+        self.pipe_file(path2, b"")
+
+    fsspec.register_implementation("flaky", Flaky, clobber=True)
+    Flaky.store.clear()
+    monkeypatch.setattr(Flaky, "cp_file", cp_file)
+    file = folders.folder_at("flaky://b/out").create(hidden.name_of(0, "aaaaaaaa", 1, "sink", 0, ".txt"))
+    file.stream.write(b"x\n")
+    prepared = file.finish()
+    sink = tr.sinks.TextFiles("flaky://b/out")
+    with pytest.raises(OSError, match="has 0 of 2 bytes: its copy has not ended"):
+        sink.publish([prepared])
+    assert len([name for name in Flaky.store if name.endswith(hidden.COVER)]) == 1
+    Flaky.store[f"/{copied[0].partition('://')[2]}"].write(b"x\n")
+    sink.publish([prepared])
+    visible = [name for name in Flaky.store if not name.rpartition("/")[2].startswith(".")]
+    assert [Flaky.store[name].getvalue() for name in visible] == [b"x\n"] and len(copied) == 1
+    assert not [name for name in Flaky.store if name.endswith(hidden.COVER)]

@@ -165,8 +165,10 @@ class FileSink(Sink):
 
     @property
     def out_of_reach(self) -> tuple[type[Exception], ...]:
-        botocore = sys.modules.get("botocore.exceptions")  # s3fs passes errors of botocore on as they are
-        return (OSError,) if botocore is None else (OSError, botocore.BotoCoreError)
+        # s3fs and adlfs pass errors of their clients on as they are.
+        clients = (("botocore.exceptions", "BotoCoreError"), ("azure.core.exceptions", "AzureError"))
+        found = [getattr(sys.modules[module], name) for module, name in clients if module in sys.modules]
+        return (OSError, *found)
 
     @property
     def permanent(self) -> tuple[type[Exception], ...]:

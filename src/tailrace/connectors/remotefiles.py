@@ -118,13 +118,25 @@ class FinishedRemote(Finished):
             if protocol_of(self.name) in _RENAMING:
                 self.fs.mv(self.hidden, self.name)
             else:
-                # The file under cover is deleted only when it is whole under its plain name.
-                self.fs.cp_file(self.hidden, self.name)
+                # The file under cover is deleted only when it is whole under its plain name: Azure may go on with a copy
+                # behind its answer.
+                size = self.fs.info(self.hidden)["size"]
+                if self._size() != size:
+                    self.fs.cp_file(self.hidden, self.name)
+                    if (found := self._size()) != size:
+                        raise OSError(f"{self.name} has {found} of {size} bytes: its copy has not ended")
                 with contextlib.suppress(FileNotFoundError):
                     self.fs.rm_file(self.hidden)
         except Exception:
             if self.is_covered():
                 raise
+
+    def _size(self) -> int | None:
+        """The size of the file under its plain name; None if there is none."""
+        try:
+            return int(self.fs.info(self.name)["size"])
+        except FileNotFoundError:
+            return None
 
     def remove_trace(self) -> None:
         with contextlib.suppress(FileNotFoundError):
