@@ -106,6 +106,14 @@ PIECES = Pieces()
 # Beside the job.
 
 
+def program_of(pid: int) -> str:
+    """The module that a Python process runs, by its command; else the name of its program."""
+    words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    if "-m" in words[:-1]:
+        return words[words.index("-m") + 1]
+    return Path(f"/proc/{pid}/comm").read_text().strip()
+
+
 class Looks:
     """Looks at all threads of a session of processes, but for this one's."""
 
@@ -124,13 +132,13 @@ class Looks:
             with contextlib.suppress(OSError):
                 if pid == os.getpid() or os.getsid(pid) != self._session:
                     continue
-                program = Path(f"/proc/{pid}/comm").read_text().strip()
+                program = program_of(pid)
                 for tid in map(int, os.listdir(f"/proc/{pid}/task")):
                     if (pid, tid) not in known:
                         name = Path(f"/proc/{pid}/task/{tid}/comm").read_text().strip()
                         file = os.open(f"/proc/{pid}/task/{tid}/schedstat", os.O_RDONLY)
                         self._files[len(self.threads)] = file, program == "java"
-                        self.threads.append((pid, tid, f"{program}/{name}"))
+                        self.threads.append((pid, tid, program if tid == pid else f"{program}/{name}"))
 
     def look(self, jvms: bool) -> None:
         """Reads how long each thread has run and waited so far."""
