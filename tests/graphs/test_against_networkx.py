@@ -273,6 +273,26 @@ def test_a_weight_that_has_no_result_is_refused(weight: float | None, reason: st
         outcome(lambda e, v: supersteps.run(ShortestPaths([1], True, False), e, v), [(1, 2, weight)], [1], 1)
 
 
+def test_a_way_that_is_longer_than_a_double_can_be_fails_the_job() -> None:
+    """Without the error its vertex would be left out, as if no way led there."""
+    make = lambda e, v: supersteps.run(ShortestPaths([1], True, False), e, v)  # noqa: E731
+    with pytest.raises(tr.JobFailed, match="a way is longer than the greatest double"):
+        outcome(make, [(1, 2, 1e308), (2, 3, 1e308)], [1], 1)
+
+
+@pytest.mark.parametrize("scale", [1e308, 1.0, 5e-324])
+def test_ranks_depend_on_what_weights_are_of_each_other(scale: float) -> None:
+    """Also where the sum of two is more than a double can be: both would have got nothing."""
+    edges = [(1, 2, scale), (1, 3, scale), (2, 1, 1.0), (3, 1, 1.0), (2, 4, 1.0), (4, 1, 1e-320)]
+    make = lambda e, v: supersteps.run(PageRank(0.85, 1e-12, None, None), e, v)  # noqa: E731
+    assert outcome(make, edges, [1], 1) == outcome(make, [(a, b, 1.0) for a, b, _ in edges], [1], 1)
+
+
+def test_an_edge_counts_however_often_it_is_there() -> None:
+    make = lambda e, v: forests.run(forests.Stars(), forests.Components(), e, v)  # noqa: E731
+    assert outcome(make, [(1, 2)] * 256, [3], 1) == [(1, 1), (2, 1), (3, 3)]
+
+
 def test_a_long_path_takes_a_step_for_each_edge() -> None:
     path = [(n, n + 1) for n in range(300)]
     found = outcome(lambda e, v: supersteps.run(ShortestPaths([0], False, False), e, v), path, [], 3)

@@ -51,6 +51,11 @@ def test_whole_numbers_stay_of_their_type(spark: Any) -> None:
         graphs.k_core(edges.withColumn("dst", edges["dst"].cast("string")))
     with pytest.raises(tr.TypeMismatch, match="whole numbers, and sources has 'SFO'"):
         graphs.bfs(edges, ["SFO"])
+    texts = edges.selectExpr("string(src) src", "'0' || dst dst")
+    with pytest.raises(tr.TypeMismatch, match="ids of this graph are of the type string, and sources has 2"):
+        graphs.bfs(texts, [2])  # Spark would compare them as numbers
+    with pytest.raises(tr.TypeMismatch, match="sources must be a list of ids, not 'SFO'"):
+        graphs.GraphFrame(texts.selectExpr("src id"), texts).shortestPaths("SFO")
     with pytest.raises(tr.JobFailed, match="none of the sources is a vertex"):
         graphs.pagerank(edges, sources=[7])
     with pytest.raises(tr.TypeMismatch, match="cannot be of the type double; cast them to texts"):

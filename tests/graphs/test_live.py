@@ -368,6 +368,14 @@ def test_a_weight_that_has_no_result_is_refused(change: Any, reason: str) -> Non
             operator.push(change)
 
 
+def test_neighbours_of_a_hub_are_dealt_out_whatever_their_numbers_are() -> None:
+    """What a change writes is a bucket: it must not have all neighbours because their numbers end in zeros."""
+    operator = harness_of(LiveComponents())
+    for n in range(1, 500):
+        operator.push(("+", 0, n << 40))
+    assert max(len(ends) for ends, _ in operator.state("out_ends").values()) <= 3 * live_edges.IN_A_BUCKET
+
+
 def test_settings_that_a_stream_of_changes_does_not_have_are_refused() -> None:
     env = tr.Environment(parallelism=1)
     changes = env.from_collection([("+", 1, 2)])
@@ -378,6 +386,7 @@ def test_settings_that_a_stream_of_changes_does_not_have_are_refused() -> None:
         (lambda: graphs.pagerank(changes, sources=[]), "sources must be ids of vertices"),
         (lambda: graphs.shortest_paths(changes, "SFO"), "sources must be a list of ids"),
         (lambda: graphs.shortest_paths(changes, [1, "a"]), "all whole numbers or all texts"),
+        (lambda: graphs.label_propagation(changes, max_iter=None), "give max_iter, the number of steps"),  # type: ignore[arg-type]
         (lambda: graphs.bfs(changes, [1]), "take shortest_paths"),
         (lambda: graphs.triangle_count(changes), "of a stream of edges that come and go there are"),
     ):

@@ -190,7 +190,9 @@ def label_propagation(
     their hashes.
 
     Of a stream of changes ("+" or "-", src, dst) it is a stream of changes (op, id, label). Texts are compared as texts."""
-    steps = _most(max_iter, "label_propagation") or 0
+    steps = _most(max_iter, "label_propagation")
+    if steps is None:
+        raise tr.ConfigError("label_propagation: give max_iter, the number of steps: labels may swap forever")
     if isinstance(edges, tr.DataStream):
         _without("label_propagation", vertices=vertices, max_seconds=max_seconds, env=env)
         return live.label_propagation(edges, steps)

@@ -7,14 +7,24 @@ stands for; two ids with one hash are an error, never one vertex.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import date, datetime
+from decimal import Decimal
 from typing import Any
 
 import tailrace as tr
 
 WHOLE = ("ByteType", "ShortType", "IntegerType", "LongType")  # the widest one last
 WEIGHTS = (*WHOLE, "FloatType", "DoubleType", "DecimalType")
-HASHED = ("BinaryType", "DateType", "DecimalType", "StringType", "TimestampNTZType", "TimestampType")
-"""Types of ids that are hashed. Equal values of these have equal hashes: not so 0.0 and -0.0, nor texts of a collation."""
+HASHED: dict[str, tuple[type, ...]] = {
+    "BinaryType": (bytes,),
+    "DateType": (date,),
+    "DecimalType": (Decimal, int),
+    "StringType": (str,),
+    "TimestampNTZType": (datetime,),
+    "TimestampType": (datetime,),
+}
+"""Types of ids that are hashed, and of their values in Python. Equal values of these have equal hashes: not so 0.0 and -0.0,
+nor texts of a collation."""
 
 
 def check_frame(df: Any, columns: Sequence[str], name: str, verb: str) -> None:
@@ -123,15 +133,17 @@ class NumberedGraph:
         """The numbers of vertices. An id that is no vertex has none."""
         if isinstance(ids, str | bytes) or not hasattr(ids, "__iter__"):
             raise tr.TypeMismatch(f"{self.verb}: {argument} must be a list of ids, not {ids!r}")
-        ids = list(dict.fromkeys(ids))
+        ids = list(ids)
         if not ids or any(one is None for one in ids):
             raise tr.ConfigError(f"{self.verb}: {argument} must have ids of vertices, not {ids!r}")
+        taken = (int,) if self.whole else HASHED[type(self.kind).__name__]
+        other = datetime if taken == (date,) else bool  # also an instance, and another type
+        wrong = [one for one in ids if not isinstance(one, taken) or isinstance(one, other)]
+        if wrong:  # Spark would compare it after a cast, and find what is not equal
+            what = "whole numbers" if self.whole else f"of the type {self.kind.simpleString()}"
+            raise tr.TypeMismatch(f"{self.verb}: the ids of this graph are {what}, and {argument} has {wrong[0]!r}")
+        ids = list(dict.fromkeys(ids))
         if self.whole:
-            wrong = [one for one in ids if not isinstance(one, int) or isinstance(one, bool)]
-            if wrong:
-                raise tr.TypeMismatch(
-                    f"{self.verb}: the ids of this graph are whole numbers, and {argument} has {wrong[0]!r}"
-                )
             return [one for one in ids if -(1 << 63) <= one < 1 << 63]
         return [row.number for row in self.names.where(self.names["name"].isin(ids)).collect()]
 

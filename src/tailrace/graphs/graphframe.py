@@ -87,7 +87,7 @@ class GraphFrame:
         from pyspark.sql import functions as F
 
         back = self.edges.select(self.edges["dst"].alias("src"), self.edges["src"].alias("dst"))
-        found = algorithms.bfs(back, list(landmarks))
+        found = algorithms.bfs(back, landmarks)
         pairs = F.collect_list(F.struct("source", found["distance"].cast("int")))
         maps = found.groupBy("id").agg(F.map_from_entries(pairs).alias("distances"))
         joined = self._with(maps)

@@ -71,7 +71,11 @@ class ShortestPaths(VertexProgram):
             rows = edges.rows[at]
             length = edges.weights[at] if self.weighted else 1.0
             tag = one * HOPS + self.hops[one, rows] + 1
-            outbox.send(edges.ends[at], part.ids[rows], bits(self.distance[one, rows] + length), tag)
+            with np.errstate(over="ignore"):
+                distance = self.distance[one, rows] + length
+            if np.isinf(distance).any():
+                raise ValueError("shortest_paths: a way is longer than the greatest double; divide the weights")
+            outbox.send(edges.ends[at], part.ids[rows], bits(distance), tag)
 
     def result(self, part: VertexSlice) -> list[Any]:
         one, at = np.nonzero(np.isfinite(self.distance))

@@ -71,6 +71,9 @@ class PageRank(VertexProgram):
         if (weights < 0).any():
             raise ValueError("pagerank: a weight is negative")
         whole = np.bincount(part.out.rows, weights, len(part.ids))
+        if not np.isfinite(whole).all():  # a sum that no double holds: its parts count by what they are of each other
+            weights = np.where(np.isfinite(whole)[part.out.rows], weights, weights * 2.0**-64)
+            whole = np.bincount(part.out.rows, weights, len(part.ids))
         share = np.divide(weights, whole[part.out.rows], out=np.zeros_like(weights), where=weights > 0)
         order = np.argsort(part.out.ends, kind="stable")
         target, starts = runs(part.out.ends[order])

@@ -144,7 +144,7 @@ def place(vertex: Any, bucket: int) -> Any:
 class LiveGraph(tr.KeyedProcessFunction):
     """A graph that changes, in the state of one subtask, by vertex. Changes of edges have one key of their own."""
 
-    ends = tr.ValueState(tuple)
+    out_ends = tr.ValueState(tuple)
     buckets = tr.ValueState(tuple)
     kind = tr.ValueState(str)
     """The type of its ids, of the key of changes: ids of two types have no order."""
@@ -153,7 +153,7 @@ class LiveGraph(tr.KeyedProcessFunction):
 
     def open(self, ctx: tr.Context) -> None:
         self.ctx = ctx
-        self.edges = Edges(VertexTable(ctx, self.ends), VertexTable(ctx, self.buckets))
+        self.edges = Edges(VertexTable(ctx, self.out_ends), VertexTable(ctx, self.buckets))
 
     def parts(self, change: Any) -> tuple[str, Any, Any, Any]:
         """The parts of a change, of which the last one is the weight. Raises what `checked_change` raises."""
@@ -176,12 +176,12 @@ class LiveGraph(tr.KeyedProcessFunction):
 class DirectedGraph(LiveGraph):
     """A graph that changes, with the edges out of each vertex, and into it."""
 
-    into_ends = tr.ValueState(tuple)
+    in_ends = tr.ValueState(tuple)
     into_buckets = tr.ValueState(tuple)
 
     def open(self, ctx: tr.Context) -> None:
         super().open(ctx)
-        self.into = Edges(VertexTable(ctx, self.into_ends), VertexTable(ctx, self.into_buckets))
+        self.into = Edges(VertexTable(ctx, self.in_ends), VertexTable(ctx, self.into_buckets))
 
 
 def differences(before: dict[Any, Any], after: Any) -> Iterator[tuple[Any, ...]]:
@@ -222,4 +222,4 @@ def checked_change(change: Any, weighted: bool = False) -> tuple[str, Any, Any, 
 def code(end: Any) -> int:
     """A number of an end, equal in each process."""
     one = end[0] if type(end) is tuple else end
-    return one if type(one) is int else zlib.crc32(one.encode("utf-8", "surrogatepass"))
+    return zlib.crc32(str(one).encode("utf-8", "surrogatepass"))  # also of numbers, which may be multiples of 1024
