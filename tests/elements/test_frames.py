@@ -103,6 +103,15 @@ def test_a_barrier_of_an_unknown_kind_is_refused(data: bytes) -> None:
         decode(bytes(usual[:section]) + data).marker()
 
 
+@pytest.mark.parametrize("length", range(8))
+def test_times_and_key_groups_lie_where_processors_read_them_at_once(length: int) -> None:
+    batch = Rows(["x" * length], np.array([5], np.int64), np.array([7], np.uint16))
+    found = decode(encode_batch(CHANNEL, 9, 4, 100, batch)).batch()
+    assert found.times is not None and found.groups is not None
+    assert found.times.ctypes.data % 8 == 0 and found.groups.ctypes.data % 2 == 0
+    assert (found.times.tolist(), found.groups.tolist()) == ([5], [7])
+
+
 def test_rows_come_back_as_they_went() -> None:
     frame = decode(rows_frame())
     assert (frame.kind, frame.channel, frame.incarnation, frame.attempt) == (ROWS, CHANNEL, 9, 4)

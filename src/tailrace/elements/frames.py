@@ -183,7 +183,8 @@ class Frame(msgspec.Struct, frozen=True, eq=False, gc=False):
             raise ProtocolViolation(
                 f"channel {self.channel}: section {ident} has {len(data)} bytes for {self.count} records"
             )
-        return np.frombuffer(data, dtype)
+        # Behind pickles of any length it may lie where numpy is slower, and Arrow complains.
+        return np.require(np.frombuffer(data, dtype), requirements="A")
 
     def _values(self) -> list[Any]:
         values = self._unpickle(_VALUES)
