@@ -179,7 +179,8 @@ def test_a_command_prints_none(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_settings_and_checkpoints_of_users_hide_it_and_keep_it() -> None:
     """Each public class whose repr is made of its fields."""
     seen = set()
-    for kind in (one for space in (tr, tr.testing) for one in vars(space).values() if dataclasses.is_dataclass(one)):
+    public = (getattr(space, name) for space in (tr, tr.testing) for name in dir(space))
+    for kind in filter(dataclasses.is_dataclass, public):
         made = object.__new__(kind)  # type: ignore[arg-type]
         texts = [field.name for field in dataclasses.fields(kind) if re.search(r"\bstr\b", str(field.type))]
         for field in dataclasses.fields(kind):
@@ -189,3 +190,9 @@ def test_the_settings_and_checkpoints_of_users_hide_it_and_keep_it() -> None:
             assert SECRET not in repr(made), kind
             assert SECRET in str([getattr(made, name) for name in texts])
     assert {"CheckpointConfig", "Checkpoint", "Savepoint", "RestoreCheck", "Spill"} <= seen
+
+
+def test_a_token_of_nats_is_hidden() -> None:
+    text = "nats://to-ken@a:4222, tls://to-ken@b and nats://me:to-ken@c, of nats://d:4222 with redis://me@e"
+    shown = "nats://***@a:4222, tls://***@b and nats://me:***@c, of nats://d:4222 with redis://me@e"
+    assert hide_passwords(text) == shown == hide_passwords(shown)

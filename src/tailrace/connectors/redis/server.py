@@ -22,12 +22,20 @@ OPTIONS: dict[str, Any] = {"protocol": 2, "decode_responses": False, "socket_tim
 
 def check_url(url: Any, who: str) -> str:
     """The URL of a server, if it is one. Raises `ConfigError`."""
-    if not isinstance(url, str) or urllib.parse.urlsplit(url).scheme not in SCHEMES:
+    if not isinstance(url, str) or not _is_url(url):
         known = ", ".join(f"{scheme}://" for scheme in SCHEMES)
         raise ConfigError(
             f"{who}: the server is a URL such as redis://host:6379/0, not {hide_passwords(repr(url))} ({known})"
         )
     return url
+
+
+def _is_url(url: str) -> bool:
+    try:
+        parts = urllib.parse.urlsplit(url)
+        return parts.scheme in SCHEMES and (parts.port is None or parts.port > 0)
+    except ValueError:  # a port that is no number
+        return False
 
 
 def client_module() -> Any:
