@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from . import Setting, frames, loads, losses, sharing, stops, storms, strangers
+from . import Setting, frames, loads, losses, stops, storms, strangers
 
 
 @dataclass(frozen=True)
@@ -36,5 +36,4 @@ SCENARIOS = {
     "storm": Scenario(storms.storm),
     "flights": Scenario(storms.flights),
     "routes": Scenario(storms.routes),
-    "sharing": Scenario(sharing.sharing, "local"),
 }

@@ -100,7 +100,9 @@ def test_a_streaming_dataframe_is_not_read_without_spark() -> None:
         source_of(streaming()).splits(2)
 
 
-def test_before_pyspark_4_1_a_writer_of_batches_is_made_of_two_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_pyspark_has_no_arrow_writer_of_streams_one_is_made_of_two_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Spark 4.0 gives Arrow's batches to whatever is an Arrow writer."""
     from pyspark.sql import datasource
 
