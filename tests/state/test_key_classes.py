@@ -1,9 +1,8 @@
-"""State under keys of classes: frozen dataclasses, Enums, named tuples, in both backends and in both versions of a block."""
+"""State under keys of classes: frozen dataclasses, Enums, named tuples, in both backends."""
 
 from __future__ import annotations
 
 import itertools
-import pickle
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -13,7 +12,7 @@ from typing import Any
 import pytest
 
 from tailrace.elements.plainkeys import plain_key
-from tailrace.errors import IncompatibleState
+from tailrace.errors import CheckpointCorrupt, IncompatibleState
 from tailrace.state import codecs
 from tailrace.state.layers import LayeredBackend
 from tailrace.state.memory import MemoryBackend
@@ -114,40 +113,10 @@ def test_a_class_that_was_changed_is_an_error_that_names_it(
         files.restore(make(), 1, True)
 
 
-def as_before(entries: codecs.Entries) -> bytes:
-    """A block as it was written before keys of classes had a way of their own."""
-    keys, values, single_keys, singles, deleted = entries
-    head = pickle.dumps((keys, values, single_keys, deleted), 5)
-    lengths = b"".join(len(one).to_bytes(4, "little") for one in singles)
-    start = bytes([1, 0, 0, 0]) + len(head).to_bytes(4, "little") + len(singles).to_bytes(4, "little")
-    return b"".join((start, head, lengths, *singles))
-
-
-@pytest.fixture
-def older(make: Make, program: Program, monkeypatch: pytest.MonkeyPatch) -> Files:
-    """The files of checkpoint 1, as they were written then, with fifty named tuples as keys."""
-    monkeypatch.setattr("tailrace.state.blocks.pack", as_before)
-    module, files, backend = program(PAIR), Files(), make()
-    for i in range(50):
-        backend.tables["held"][module.Pair(i, "x")] = i
-    files.take(backend, 1)
-    return files
-
-
-@pytest.mark.parametrize("changed", [PAIR, PAIR + "    z: Any = 0\n"])
-def test_named_tuples_that_plain_pickle_wrote_are_refused(
-    make: Make, older: Files, program: Program, changed: str
-) -> None:
-    """Of a class that has changed since pickle makes `Pair(1, "x", 0)`, which is another key."""
-    program(changed)
-    with pytest.raises(IncompatibleState, match=r"state 'held' .*: a build of tailrace before 0.1.0 has written it"):
-        older.restore(make(), 1, True)
-
-
-def test_a_block_without_keys_of_classes_may_be_of_the_version_before(program: Program) -> None:
-    module = program(PLACE + COLOUR)
-    plain = codecs.pack(codecs.Entries([1, ("a", 2)], [1, 2], [], [], []))
-    classes = codecs.pack(codecs.Entries([plain_key((1, module.Colour.RED))], [1], [], [], []))
-    assert (plain[0], classes[0]) == (2, 2)
-    assert codecs.unpack(classes).keys == [(1, module.Colour.RED)]
-    assert codecs.unpack(plain) == codecs.unpack(b"\x01" + plain[1:])
+@pytest.mark.parametrize("version", [0, 1, 3])
+def test_a_block_of_another_version_is_refused(version: int) -> None:
+    data = codecs.pack(codecs.Entries([1, ("a", 2)], [1, 2], [], [], []))
+    with pytest.raises(
+        CheckpointCorrupt, match=rf"a block of state is of version {version}; this tailrace reads version 2"
+    ):
+        codecs.unpack(bytes([version]) + data[1:])

@@ -306,16 +306,6 @@ def test_a_log_in_a_file_that_is_not_named_is_refused(maker: Any) -> None:
         logged(store, store.manifest(make.commit(1, [file])), "b")
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_files_of_the_versions_before_are_read(maker: Any, version: int) -> None:
-    store = MemoryStore("job")
-    make = maker(store, store.claim("run"))
-    file = make.file(1, 0, [("a", 0, 3, b"block")], {"a": {3: ["."]}})
-    damage(store.memory, file.name, lambda data: data.__setitem__(4, version))
-    verify(store, store.manifest(make.commit(1, [file])))
-    assert load_index(store, file.name).operators[0].uid == "a"
-
-
 def test_feedback_in_the_entry_of_its_operator_is_refused() -> None:
     """The version of the file does not show it; without an error the records would be lost."""
     part = OperatorPart("loop", "loop", 1, 2, feedback=[BlockRef(0, 4, 8, 3, 77, 2)])
@@ -342,7 +332,8 @@ LAST = "1/chk-3/w0-0.state"
     ("name", "change", "message"),
     [
         (LAST, lambda d: d.__setitem__(0, 0), "not a state file"),
-        (LAST, lambda d: d.__setitem__(4, 4), "version 4; this tailrace reads versions 1 to 3"),
+        (LAST, lambda d: d.__setitem__(4, 4), "version 4; this tailrace reads version 3"),
+        (LAST, lambda d: d.__setitem__(4, 2), "version 2; this tailrace reads version 3"),
         (LAST, lambda d: d.pop(), "cut short or damaged"),
         (LAST, lambda d: d.__delitem__(slice(3, None)), "not a state file"),
         (LAST, lambda d: d.clear(), "not a state file"),
@@ -428,14 +419,15 @@ def test_what_sinks_prepared_is_read_from_a_file_and_checked() -> None:
             verify(store, Manifest("job", "run", incarnation, 1, 0, 8, 0, [], prepared=[Prepared("rows", wrong)]))
 
 
-def test_a_manifest_has_what_sinks_prepared_or_its_place_and_one_of_the_version_before_is_read() -> None:
+def test_a_manifest_has_what_sinks_prepared_or_its_place() -> None:
     within = Manifest("job", "run", 1, 1, 0, 8, 0, [], prepared=[Prepared("rows", b"a")])
     pointing = msgspec.structs.replace(within, prepared=[Prepared("rows", Placed("1/chk-1/w0-0.state", 8, 9, 2**63))])
     for manifest in (within, pointing):
         data = encode_manifest(manifest)
         assert data.startswith(b"tailrace-manifest 2 ")
         assert decode_manifest(data, "it") == manifest
-    assert decode_manifest(encode_manifest(within).replace(b"manifest 2", b"manifest 1", 1), "it") == within
+    with pytest.raises(CheckpointCorrupt, match="it is a manifest of version 1; this tailrace reads version 2"):
+        decode_manifest(encode_manifest(within).replace(b"manifest 2", b"manifest 1", 1), "it")
 
 
 @pytest.mark.parametrize(

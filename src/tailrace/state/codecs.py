@@ -30,8 +30,6 @@ from tailrace.state.declarations import type_name
 from tailrace.state.roundtrip import check_came_back
 
 VERSION = 2
-OLDEST = 1
-"""The oldest version that is read: a block without keys of classes."""
 _HEAD = struct.Struct("<BxxxII")
 _PLAIN: frozenset[type] = frozenset(
     (type(None), bool, int, float, complex, str, bytes, Decimal, datetime, date, timedelta, UUID)
@@ -203,10 +201,8 @@ def unpack(data: bytes | memoryview) -> Entries:
     if len(view) < _HEAD.size:
         raise CheckpointCorrupt(f"a block of state is cut short: it has {len(view)} bytes")
     version, length, count = _HEAD.unpack(view[: _HEAD.size])
-    if not OLDEST <= version <= VERSION:
-        raise CheckpointCorrupt(
-            f"a block of state is of version {version}; this tailrace reads up to version {VERSION}"
-        )
+    if version != VERSION:
+        raise CheckpointCorrupt(f"a block of state is of version {version}; this tailrace reads version {VERSION}")
     at = _HEAD.size + length
     keys, values, single_keys, deleted = pickle.loads(view[_HEAD.size : at])
     lengths = struct.unpack(f"<{count}I", view[at : at + 4 * count])
@@ -216,8 +212,3 @@ def unpack(data: bytes | memoryview) -> Entries:
         singles.append(view[at : at + size])
         at += size
     return Entries(keys, values, single_keys, singles, deleted)
-
-
-def checks_classes(data: bytes | memoryview) -> bool:
-    """True if reading this block compares keys of classes with the current classes; False if it has no such keys."""
-    return bool(_HEAD.unpack(memoryview(data)[: _HEAD.size])[0] == VERSION)

@@ -27,8 +27,6 @@ from tailrace.elements.valueclasses import ClassShape
 from tailrace.errors import CheckpointCorrupt
 
 VERSION = 3
-OLDEST = 1
-"""The oldest version that is read: a file without logs. Files with logs of feedback alone are of version 2."""
 UNRELEASED = (
     "a build of tailrace before 0.1.0 has written it, and this one cannot read it: start without that checkpoint"
 )
@@ -234,10 +232,8 @@ def check_header(data: bytes, name: str) -> None:
     if len(data) < HEADER_SIZE or data[:4] != _MAGIC:
         raise CheckpointCorrupt(f"{name} is not a state file of tailrace: it starts with {data[:4]!r}")
     version = _HEADER.unpack(data[:HEADER_SIZE])[1]
-    if not OLDEST <= version <= VERSION:
-        raise CheckpointCorrupt(
-            f"{name} is a state file of version {version}; this tailrace reads versions {OLDEST} to {VERSION}"
-        )
+    if version != VERSION:
+        raise CheckpointCorrupt(f"{name} is a state file of version {version}; this tailrace reads version {VERSION}")
 
 
 def index_place(footer: bytes, size: int, name: str) -> tuple[int, int, int]:

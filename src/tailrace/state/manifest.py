@@ -20,8 +20,6 @@ from tailrace.errors import CheckpointCorrupt, InternalError
 from tailrace.state.format import Placed, TableInfo, checksum
 
 VERSION = 2
-OLDEST = 1
-"""The oldest version that is read: it holds all prepared output within the manifest."""
 SAVEPOINT_VERSION = 1
 """The version of a savepoint: of its manifest, and of the layout of its folder."""
 _MAGIC = "tailrace-manifest"
@@ -168,12 +166,9 @@ def decode_manifest(data: bytes, name: str) -> Manifest:
     parts = line.decode(errors="replace").split(" ")
     if parts[0] not in (_MAGIC, _SAVEPOINT_MAGIC) or len(parts) != 4:
         raise CheckpointCorrupt(f"{name} is not a checkpoint manifest of tailrace")
-    known = range(OLDEST, VERSION + 1) if parts[0] == _MAGIC else range(1, SAVEPOINT_VERSION + 1)
-    if parts[1] not in map(str, known):
-        what = "a manifest" if parts[0] == _MAGIC else "a savepoint"
-        raise CheckpointCorrupt(
-            f"{name} is {what} of version {parts[1]}; this tailrace reads versions {known[0]} to {known[-1]}"
-        )
+    what, known = ("a manifest", VERSION) if parts[0] == _MAGIC else ("a savepoint", SAVEPOINT_VERSION)
+    if parts[1] != str(known):
+        raise CheckpointCorrupt(f"{name} is {what} of version {parts[1]}; this tailrace reads version {known}")
     if parts[3] != str(len(body)) or parts[2] != f"{checksum(body):016x}":
         raise CheckpointCorrupt(f"{name} is damaged: its checksum does not match its {len(body)} bytes")
     try:

@@ -5,16 +5,14 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Mapping
-from itertools import chain
 from typing import Any
 
-from tailrace.elements.keyclasses import key_class
 from tailrace.elements.keypickling import ChangedKeyClass
 from tailrace.elements.plainkeys import plain_key
 from tailrace.elements.valueclasses import ChangedClass, Shapes, merge
 from tailrace.errors import IncompatibleState, TailraceError, error_text
 from tailrace.state.blocks import Encoder
-from tailrace.state.codecs import Decode, Entries, checks_classes, decoder, unpack
+from tailrace.state.codecs import Decode, Entries, decoder, unpack
 from tailrace.state.comingback import comes_back
 from tailrace.state.declarations import other_class, other_type, takes, type_name
 from tailrace.state.expiry import Expiry, ExpiryOf
@@ -81,8 +79,6 @@ class Restoring:
             raise IncompatibleState(f"{self._who}: its timers in the checkpoint: {UNRELEASED}")
         try:
             found = unpack(data)
-            if not checks_classes(data):
-                self._check_keys(mine, found)
             # Values that must stay as they were stored are not encoded anew. Encoding others notes their current classes.
             same = table.encoding == mine.codec.name and (mine.exact is not None or not table.classes)
             if table.stamps != mine.info.stamps or self._lacks_times(table, group, found):
@@ -165,12 +161,6 @@ class Restoring:
 
     def _other_class(self, table: TableInfo, error: ChangedClass) -> IncompatibleState:
         return IncompatibleState(f"{self._who}: {other_class(table.name, error, self._uid)}")
-
-    def _check_keys(self, table: StateTable, found: Entries) -> None:
-        """Refuses keys that have the form of the current class, whatever the class was: a block of an unreleased format."""
-        for key in chain(found.keys, found.single_keys, found.deleted):
-            if key_class(type(key if table.group_by is None else table.group_by(key))) is not None:
-                raise IncompatibleState(f"{self._who}: state {table.name!r} in the checkpoint: {UNRELEASED}")
 
     def _change_error(self, table: TableInfo, what: str) -> IncompatibleState:
         return IncompatibleState(
