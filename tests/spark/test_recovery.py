@@ -362,7 +362,7 @@ def test_a_killed_driver(jobs: Any, paced: Any, tmp_path: Path, program: Any) ->
     paces |= {"ended": f"{few}:0:1000:before", "stopped": f"{some}:100:1000:before"}
     lost = program("local[10]", **paces)
     both = [lost.jobs[name] for name in ("before", "after")]
-    assert waited(lambda: lost.jobs["stopped"].status == "RUNNING"), lost.told()
+    assert waited(lambda: lost.jobs["stopped"].status == "RUNNING", 300), lost.told()  # five jobs start at once
     (places["stopped"] / "stop").touch()
     assert waited(lambda: all(lost.jobs[name].checkpoints >= 2 for name in ("before", "after"))), (
         both,
