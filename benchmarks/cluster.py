@@ -39,7 +39,7 @@ class Standalone:
         """Where driver programs run, and have everything of theirs."""
         self.started: list[subprocess.Popen[bytes]] = []
         self._environ = dict(os.environ if environ is None else environ)
-        self._java, self._cores, self._memory, self._before = java, cores, memory, before
+        self._java = java
         for name in ("tmp", "spark"):
             (self.driver / name).mkdir(parents=True)
         ensure_java()
@@ -49,23 +49,12 @@ class Standalone:
             self.start("master", [], ["master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"])
             self.wait_for(port, "master")
             for name in ("one", "two"):
-                self.start_worker(name)
+                worker = ["worker.Worker", "--host", "127.0.0.1", "--webui-port", "0", "--cores", str(cores)]
+                worker += ["--memory", memory, "--work-dir", str(root / name / "work"), self.master]
+                self.start(name, before, worker)
         except BaseException:
             self.close()
             raise
-
-    def start_worker(self, name: str) -> subprocess.Popen[bytes]:
-        """Starts a worker: one machine of the cluster. Its executors are in its process group."""
-        worker = ["worker.Worker", "--host", "127.0.0.1", "--webui-port", "0", "--cores", str(self._cores)]
-        worker += ["--memory", self._memory, "--work-dir", str(self.root / name / "work"), self.master]
-        self.start(name, self._before, worker)
-        return self.started[-1]
-
-    def lose_worker(self, process: subprocess.Popen[bytes]) -> None:
-        """Kills a worker, with its executors."""
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait(20)
-        self.started.remove(process)
 
     def start(self, name: str, before: Sequence[str], arguments: Sequence[str], memory: str = "256m") -> None:
         """Starts a class of Spark's, by its name below `org.apache.spark.deploy`, in a folder of its own."""

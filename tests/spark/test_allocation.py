@@ -155,82 +155,6 @@ found = sink.result()
 print("right:", len(found) > 1 and found == list(range(len(found))))
 """
 
-ELASTIC = """
-import os, random, signal, sys, time
-import psutil
-from pyspark.sql import SparkSession
-import tailrace as tr
-
-folder, said, go, kills = *sys.argv[1:4], int(sys.argv[4])
-settings = {
-    "spark.dynamicAllocation.enabled": "true",
-    "spark.dynamicAllocation.shuffleTracking.enabled": "true",
-    "spark.dynamicAllocation.executorIdleTimeout": "3s",
-    "spark.dynamicAllocation.maxExecutors": "4",
-    "spark.executor.cores": "1",
-}
-spark = SparkSession.builder.master(os.environ["TAILRACE_MASTER"]).config(map=settings).getOrCreate()
-application = spark.sparkContext.applicationId
-
-class Numbered(tr.KeyedProcessFunction):
-    count = tr.ValueState(int, default=0)
-
-    def process(self, value, ctx):
-        self.count.value += 1
-        yield ctx.key, self.count.value, value
-
-env = tr.Environment(
-    spark,
-    parallelism=tr.Elastic(1, 4, wait=5),
-    checkpoint=tr.CheckpointConfig(folder, interval=0.5),
-    restart=tr.FixedDelay(100, 0.1),
-)
-numbers = env.from_source(tr.sources.Sequence(0, None, rate=500), uid="numbers")
-sink = numbers.key_by(lambda n: n % 7).process(Numbered(), uid="numbered").sink_to(tr.sinks.Collect(), uid="found")
-job = env.execute("elastic")
-
-def report():
-    assert job.is_active, job.exception()
-    size = sum(not one.change for one in job.slices) if str(job.status) == "RUNNING" else 0
-    with open(said + ".new", "w") as file:
-        file.write(str(size))
-    os.replace(said + ".new", said)
-    return size
-
-def executors():
-    for process in psutil.process_iter(["cmdline"]):
-        line = process.info["cmdline"] or []
-        if application in line and any("CoarseGrainedExecutorBackend" in part for part in line) and "unshare" not in line[0]:
-            yield process
-
-while not os.path.exists(go):
-    report()
-    time.sleep(0.05)
-rng = random.Random(kills)
-for _ in range(kills):
-    deadline = time.monotonic() + 120
-    while not (report() and list(executors())):
-        assert time.monotonic() < deadline, job.status
-        time.sleep(0.05)
-    time.sleep(rng.uniform(0, 8))
-    rng.choice(sorted(executors(), key=lambda one: one.pid)).kill()
-deadline = time.monotonic() + 180
-while report() != 4:
-    assert time.monotonic() < deadline, (job.status, report())
-    time.sleep(0.05)
-job.checkpoint()
-job.stop()
-found = sink.result()
-values = sorted(value for _, _, value in found)
-of_key = {key: sum(value % 7 == key for value in values) for key in range(7)}
-right = sorted(one[:2] for one in found) == [(key, n) for key in range(7) for n in range(1, of_key[key] + 1)]
-splits = {value % 4 for value in values}
-for first in range(4):
-    mine = [value for value in values if value % 4 == first]
-    right = right and mine == list(range(first, first + 4 * len(mine), 4))
-print("exactly once:", right, len(found) > 1000, "restarts", job.restarts)
-"""
-
 
 def test_a_job_gets_executors_that_come_when_tasks_wait_for_them(cluster: Cluster) -> None:
     """An idle session has none, and each job there failed, since it had no slots."""
@@ -301,25 +225,3 @@ def test_two_programs_with_jobs_of_one_name(ran: Ran) -> None:
     refused, right = ran.beside.stdout.splitlines()
     assert re.match(r"refused: \w+ two live jobs of one name: job 'the same'", refused), said(ran.beside)
     assert right == "right: True", said(ran.beside)
-
-
-@pytest.mark.exhaustive
-def test_an_elastic_job_where_machines_and_executors_are_lost_and_come_back(cluster: Cluster) -> None:
-    """A machine is killed with all its executors, and comes back; then executors are killed, and Spark starts others."""
-    folder, found, go = (cluster.root / f"elastic-{name}" for name in ("checkpoints", "size", "go"))
-
-    def size() -> int:
-        return int(found.read_text()) if found.exists() else 0
-
-    with ThreadPoolExecutor(1) as pool:
-        done = pool.submit(cluster.run, ELASTIC, str(folder), str(found), str(go), "8", timeout=580)
-        try:
-            reached = [waited(lambda: size() == 4 or done.done(), 200)]
-            cluster.lose_worker(cluster.started[2])
-            reached.append(waited(lambda: size() == 3 or done.done(), 200))
-            cluster.start_worker("two")
-            reached.append(waited(lambda: size() == 4 or done.done(), 200))
-        finally:
-            go.touch()
-    assert done.result().returncode == 0, said(done.result())
-    assert all(reached) and "exactly once: True True restarts" in done.result().stdout, said(done.result())
