@@ -18,7 +18,7 @@ COVER = ".inprogress"
 """Suffix of the name of a file under cover. The name starts with `.`."""
 TRACE = ".publishing"
 """Suffix of the name of a trace. The name starts with `.`."""
-_NAME = re.compile(r"part-(\d+)-(.+)-(\d+)-([0-9a-f]{8})-(\d+)\.[\w.]+")
+_NAME = re.compile(r"part-(\d+)-(.+)-(\d+)-([0-9a-f]{8})-(\d+)\.\w+(\.gz|\.zst)?")  # of compressed files, both endings
 Columns = list[tuple[str, str]]
 """Names and types of columns."""
 
