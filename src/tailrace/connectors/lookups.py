@@ -11,7 +11,7 @@ _PLACES: dict[str, str] = {
     "Postgres": "tailrace.connectors.postgres.lookup",
     "RedisHash": "tailrace.connectors.redis.lookup",
 }
-"""Name -> module that has it: connectors of servers, whose clients nobody imports who does not use them."""
+"""Name -> module that has it: connectors of servers. A program imports the clients of those that it uses."""
 
 
 def __getattr__(name: str) -> Any:

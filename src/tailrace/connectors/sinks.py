@@ -39,7 +39,7 @@ _PLACES: dict[str, str] = {
     "RedisHash": "tailrace.connectors.redis.sinks",
     "RedisStream": "tailrace.connectors.redis.sinks",
 }
-"""Name -> module that has it: connectors of servers, whose clients nobody imports who does not use them."""
+"""Name -> module that has it: connectors of servers. A program imports the clients of those that it uses."""
 
 
 @with_hints

@@ -41,7 +41,7 @@ _PLACES: dict[str, str] = {
     "Nats": "tailrace.connectors.nats.source",
     "RedisStream": "tailrace.connectors.redis.source",
 }
-"""Name -> module that has it: connectors of servers, whose clients nobody imports who does not use them."""
+"""Name -> module that has it: connectors of servers. A program imports the clients of those that it uses."""
 
 
 @with_hints

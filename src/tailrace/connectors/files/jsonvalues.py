@@ -29,7 +29,7 @@ def encode_objects(records: Sequence[dict[str, Any]]) -> list[bytes]:
     """Dicts as JSON, as `encode_json` does."""
     lines = _encode_lines(records)
     texts = lines.split(b"\n")[:-1]  # within JSON it is written as \n
-    if len(texts) != len(records):  # JSON that somebody has made before may have line breaks
+    if len(texts) != len(records):  # a value that is JSON already (`msgspec.Raw`) may have line breaks
         texts = list(map(_encode, records))
     if b"null" in lines:  # one look at all of them: a call less for each
         return list(map(_finite, texts, records))
