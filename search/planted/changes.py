@@ -13,7 +13,7 @@ from tailrace.elements.valueclasses import Renewal
 from tailrace.graph.operators import Head
 from tailrace.state import operator_state, restoring
 from tailrace.statedata import fitting
-from tailrace.task.channels import logs
+from tailrace.task.channels import channel_logs
 from tailrace.task.subtask import returning
 from tailrace.task.worker import restore
 from tailrace.task.worker.checkpoints import WorkerCheckpoints
@@ -25,7 +25,7 @@ def _everywhere(name: str, other: Any, *modules: Any) -> Patches:
 
 def _as_pickle_reads_them() -> Patches:
     """Bug: objects are read as their classes describe them today."""
-    return _everywhere("renewal", lambda shape: None, valueclasses, valuepickling, logs)
+    return _everywhere("renewal", lambda shape: None, valueclasses, valuepickling, channel_logs)
 
 
 def _without_defaults() -> Patches:

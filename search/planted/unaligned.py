@@ -12,9 +12,9 @@ from search.scenarios import MS, Scenario
 from tailrace.coordinator.durability.checkpoints import CheckpointSettings
 from tailrace.graph.operators import Hash
 from tailrace.state.parts import LogOf
+from tailrace.task.channels.channel_logs import LogFrame
 from tailrace.task.channels.gate import Gate
 from tailrace.task.channels.inputs import InputChannel
-from tailrace.task.channels.logs import LogFrame
 from tailrace.task.channels.outbox import Outbox
 from tailrace.task.inflight.recording import InFlightRecording
 from tailrace.task.subtask import returning

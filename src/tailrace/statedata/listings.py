@@ -32,7 +32,7 @@ from tailrace.statedata.stored import StoredCheckpoint
 from tailrace.statedata.types import MOMENT, NoColumn, column_for
 from tailrace.storage.finding import checkpoints_in
 from tailrace.storage.reading import read_logs
-from tailrace.task.channels.logs import restored_frame
+from tailrace.task.channels.channel_logs import restored_frame
 from tailrace.task.operators.joins.interval import TIMES
 from tailrace.task.operators.sources.splits import SourceState, decode_state, join_states
 from tailrace.task.operators.stores.chunks import BLOCK, read_block

@@ -26,7 +26,7 @@ from tailrace.storage.origins import origin_at
 from tailrace.storage.reading import load_index, read_logs, read_placed
 from tailrace.storage.savepoints import begin, check_place, seal
 from tailrace.storage.store import Store
-from tailrace.task.channels.logs import restored_frame
+from tailrace.task.channels.channel_logs import restored_frame
 from tailrace.task.subtask.snapshot import FileBuilder
 
 _AT_ONCE = 64 << 20

@@ -20,9 +20,9 @@ from tailrace.elements.timestamps import NO_TIME
 from tailrace.errors import CheckpointCorrupt, InternalError, UserCodeError
 from tailrace.state.comingback import comes_back
 from tailrace.storage.spill import SpillFiles
+from tailrace.task.channels.channel_logs import LogFrame, log_frame
 from tailrace.task.channels.combining import Combiner
 from tailrace.task.channels.feedback import FeedbackQueue
-from tailrace.task.channels.logs import LogFrame, log_frame
 from tailrace.task.channels.spilling import MemorySpill
 from tailrace.task.journal.facts import Facts
 from tailrace.task.journal.recorded_feedback import RecordedFeedback

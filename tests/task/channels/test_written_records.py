@@ -21,7 +21,7 @@ from tailrace.state.format import checksum
 from tailrace.state.manifest import Manifest
 from tailrace.state.parts import LogOf
 from tailrace.storage.reading import load_index, read_state
-from tailrace.task.channels.logs import Log, LogFrame, Recording, Referred, restored_frame
+from tailrace.task.channels.channel_logs import Log, LogFrame, Recording, Referred, restored_frame
 from tailrace.task.channels.spilling import MemorySpill, Shelf
 from tailrace.task.channels.written_records import Span, WrittenRecords
 from tailrace.task.operators.sink import SinkTask

@@ -12,7 +12,7 @@ from tailrace.elements.batches import Rows
 from tailrace.elements.frames import decode
 from tailrace.errors import IncompatibleState
 from tailrace.graph.operators import Broadcast, Custom, Forward, Hash, Partitioning, Rebalance
-from tailrace.task.channels.logs import LogFrame, log_frame
+from tailrace.task.channels.channel_logs import LogFrame, log_frame
 from tailrace.task.channels.services import Services
 from tailrace.task.inflight.redistribution import Redistribution
 

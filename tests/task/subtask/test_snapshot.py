@@ -24,7 +24,7 @@ from tailrace.state.format import (
 )
 from tailrace.state.format import read_index as read
 from tailrace.state.memory import MemoryBackend
-from tailrace.task.channels.logs import LogFrame
+from tailrace.task.channels.channel_logs import LogFrame
 from tailrace.task.channels.services import Services
 from tailrace.task.contract.actions import DropState, WriteState
 from tailrace.task.operators.context import OperatorContext

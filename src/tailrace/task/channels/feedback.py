@@ -1,8 +1,8 @@
-"""Feedback edge of a loop inside one worker: the unbounded queue from its tail to its head, and the logs of the queue.
+"""Feedback edge of a loop inside one worker: the unbounded queue from its tail to its head.
 
 The tail appends and never waits, so the cycle cannot block; what has no room in memory goes to a spill. A checkpoint does
 not wait for feedback to go round either. What crosses the edge from the head's cut until the marker of the checkpoint has
-come back to the tail belongs to the checkpoint and is logged (`task.channels.logs`).
+come back to the tail belongs to the checkpoint: it goes into a log, which `task.channels.channel_logs` keeps.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from tailrace.elements.batches import Batch, Rows, concat
 from tailrace.elements.markers import WaveMark
 from tailrace.elements.spills import FrameSpill
 from tailrace.errors import InternalError
+from tailrace.task.channels.channel_logs import LogFrame, Recording, joinable_as_one
 from tailrace.task.channels.combining import Combined, Combiner
-from tailrace.task.channels.logs import LogFrame, Recording, joinable_as_one
 from tailrace.task.channels.spilling import Item, Shelf
 
 

@@ -19,8 +19,8 @@ from tailrace.elements.markers import IdleChannel, Marker
 from tailrace.graph.plan import Plan
 from tailrace.state.format import LogKind
 from tailrace.state.parts import LogOf, ShapeOf
+from tailrace.task.channels.channel_logs import LogFrame, restored_frame
 from tailrace.task.channels.inputs import InputChannel, Returning, count_of
-from tailrace.task.channels.logs import LogFrame, restored_frame
 from tailrace.task.channels.outbox import Outbox, OutputChannel, Queued
 from tailrace.task.journal.facts import meets_in_channels
 from tailrace.task.journal.recorded_gate import gate_of

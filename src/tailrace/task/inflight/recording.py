@@ -3,8 +3,8 @@ checkpoint.
 
 The task cuts without waiting for its inputs. Of each channel into it that may be overtaken, it records everything that it
 had not read at its cut and that came before the sender's barrier. Of each channel out of it, it records everything that
-its barrier went past. Recording copies nothing: a log holds the very frames and batches (`task.channels.logs`). They go
-into the worker's one file beside the state of the operators, with the first checkpoint that has them
+its barrier went past. Recording copies nothing: a log (`task.channels.channel_logs`) holds the very frames and batches.
+They go into the worker's one file beside the state of the operators, with the first checkpoint that has them
 (`task.channels.written_records`). Both halves bear the name of the channel, and are restored at its reader.
 
 Markers of event time are recorded in their places. Each reader's half begins with the event time at which the channel
@@ -23,11 +23,11 @@ from tailrace.errors import InternalError
 from tailrace.graph.operators import MARKERS, Broadcast
 from tailrace.graph.plan import Plan, PlanEdge, Vertex
 from tailrace.state.format import ChannelLog, LogKind
+from tailrace.task.channels.channel_logs import Log, Recording
 from tailrace.task.channels.copies import copy_of
 from tailrace.task.channels.gate import Gate
 from tailrace.task.channels.inputs import InputChannel, count_of
 from tailrace.task.channels.lazy_records import Parked
-from tailrace.task.channels.logs import Log, Recording
 from tailrace.task.channels.outbox import Outbox, Payload
 from tailrace.task.channels.spilling import NOWHERE, Item, MemorySpill, Shelf
 from tailrace.task.channels.written_records import WrittenRecords

@@ -12,7 +12,7 @@ import numpy as np
 from tailrace.elements.batches import Batch
 from tailrace.errors import IncompatibleState
 from tailrace.graph.operators import Broadcast, Custom, Hash, Partitioning
-from tailrace.task.channels.logs import LogFrame, log_frame
+from tailrace.task.channels.channel_logs import LogFrame, log_frame
 from tailrace.task.channels.partition import ByFunction, ByKey, Partitioner, make_partitioner
 from tailrace.task.channels.services import Services
 from tailrace.task.channels.written_records import Indexes

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from tailrace.elements.frames import Element
 from tailrace.graph.plan import Plan, Vertex
+from tailrace.task.channels.channel_logs import Log
 from tailrace.task.channels.gate import Gate
 from tailrace.task.channels.lazy_records import Parked
-from tailrace.task.channels.logs import Log
 from tailrace.task.channels.outbox import Outbox
 from tailrace.task.channels.written_records import WrittenRecords
 from tailrace.task.inflight.recording import InFlightRecording

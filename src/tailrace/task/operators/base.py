@@ -24,7 +24,7 @@ from tailrace.state.backend import Backend, MetaPart
 from tailrace.state.expiry import Expiry
 from tailrace.state.format import ChannelLog, TableInfo
 from tailrace.state.journal import Journal
-from tailrace.task.channels.logs import LogFrame, Recording
+from tailrace.task.channels.channel_logs import LogFrame, Recording
 from tailrace.task.contract.cut_state import CutState
 from tailrace.task.contract.failedcall import FailedCall
 from tailrace.task.contract.usercode import raised_text, user_error

@@ -22,7 +22,7 @@ from tailrace.graph.plan import Plan
 from tailrace.graph.scope import path_of
 from tailrace.state.backend import MetaPart
 from tailrace.state.format import ChannelLog, TableInfo
-from tailrace.task.channels.logs import LogFrame, Recording
+from tailrace.task.channels.channel_logs import LogFrame, Recording
 from tailrace.task.contract.cut_state import CutState
 from tailrace.task.inflight.redistribution import Redistribution
 from tailrace.task.operators.base import OperatorTask

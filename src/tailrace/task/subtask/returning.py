@@ -29,9 +29,9 @@ from tailrace.graph.operators import Broadcast, Custom, Forward, Hash, Partition
 from tailrace.graph.plan import Plan
 from tailrace.state.format import LogKind
 from tailrace.state.parts import LogOf
+from tailrace.task.channels.channel_logs import LogFrame, positions_of, restored_frame
 from tailrace.task.channels.inputs import InputChannel, Returning, count_of
 from tailrace.task.channels.lazy_records import Parked
-from tailrace.task.channels.logs import LogFrame, positions_of, restored_frame
 from tailrace.task.channels.written_records import Indexes, Span
 from tailrace.task.inflight.redistribution import Dealt, Redistribution
 from tailrace.task.operators.columns.conversion import Today

@@ -14,7 +14,7 @@ from tailrace.state.backend import Block
 from tailrace.state.expiry import Expiry
 from tailrace.state.format import BlockRef, ChannelLog, Index, LogPiece, OperatorPart, Placed, checksum, header, tail
 from tailrace.state.operator_state import with_copies
-from tailrace.task.channels.logs import LogFrame, Recording, Referred
+from tailrace.task.channels.channel_logs import LogFrame, Recording, Referred
 from tailrace.task.operators.base import OperatorTask
 from tailrace.task.operators.broadcasts.waiting import with_own
 from tailrace.task.subtask.alignment import TaskCut

@@ -14,7 +14,7 @@ from tailrace.protocol.snapshot import Ack, SubtaskAck, Transaction
 from tailrace.state.format import ChannelLog, Index, LogPiece, Placed
 from tailrace.state.manifest import InFlight
 from tailrace.state.paths import state_file
-from tailrace.task.channels.logs import LogFrame, Recording, Referred
+from tailrace.task.channels.channel_logs import LogFrame, Recording, Referred
 from tailrace.task.channels.services import Services
 from tailrace.task.channels.written_records import Span
 from tailrace.task.contract.actions import DropState, WriteState

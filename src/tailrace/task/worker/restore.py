@@ -17,8 +17,8 @@ from tailrace.state.expiry import ExpiryOf
 from tailrace.state.format import LogKind
 from tailrace.state.manifest import Manifest
 from tailrace.state.parts import AnewOf, BlockOf, ChainsOf, LogOf, MetaOf, Part, ShapeOf
+from tailrace.task.channels.channel_logs import restored_frame
 from tailrace.task.channels.inputs import InputChannel
-from tailrace.task.channels.logs import restored_frame
 from tailrace.task.operators.base import OperatorTask
 from tailrace.task.operators.columns.schemas import restore_schema
 from tailrace.task.subtask.machine import Task

@@ -13,7 +13,7 @@ from tailrace.elements.batches import Rows
 from tailrace.elements.frames import ChannelName, decode
 from tailrace.errors import CheckpointCorrupt, IncompatibleState, InternalError
 from tailrace.state.parts import LogOf
-from tailrace.task.channels.logs import LogFrame, Recording, log_frame, restored_frame
+from tailrace.task.channels.channel_logs import LogFrame, Recording, log_frame, restored_frame
 from tailrace.task.channels.services import Services
 from tailrace.task.channels.spilling import Item, MemorySpill, Shelf
 from tailrace.task.slice.machine import Slice
