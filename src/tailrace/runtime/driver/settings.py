@@ -10,7 +10,7 @@ from tailrace.api.restore.compatibility import check_manifest
 from tailrace.coordinator.durability.checkpoints import CheckpointSettings
 from tailrace.coordinator.job.restarts import Exponential, Fixed, Never, Rate, Strategy
 from tailrace.coordinator.job.timeouts import Limits
-from tailrace.coordinator.loops.loops import NestSpec
+from tailrace.coordinator.loops.termination import NestSpec
 from tailrace.coordinator.output.origin import NOTHING, StartFrom
 from tailrace.coordinator.workers.autoscaling import ScaleSettings
 from tailrace.coordinator.workers.rescaling import ElasticSizes, JobSize

@@ -17,7 +17,7 @@ from types import FrameType
 
 from tailrace.errors import OWN_FOLDER, short_repr
 from tailrace.protocol.deployment import Inspect, Inspection, KeyTime, ThreadStack
-from tailrace.runtime.worker.frames import operator_in, turn_frames
+from tailrace.runtime.worker.stack_frames import operator_in, turn_frames
 from tailrace.task.operators.base import OperatorTask
 from tailrace.task.worker.attribution import sendable
 
