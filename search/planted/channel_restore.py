@@ -15,9 +15,9 @@ from search.planted.patches import FOLLOWED, RANDOM, Bug, Patches, method
 from search.random_flows.description import Do, Events, Kind
 from search.random_flows.drawing import Phase, Run
 from search.random_flows.remembering import remembering
+from tailrace.connectors.file_marks import Mark
 from tailrace.connectors.followed import FollowedFile
 from tailrace.connectors.following import Following
-from tailrace.connectors.marks import Mark
 from tailrace.state.layers import LayeredBackend
 from tailrace.task.failover.recorded_slice import RecordedSlice
 from tailrace.task.journal import recorded_answers

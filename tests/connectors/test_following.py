@@ -12,8 +12,8 @@ import pytest
 
 import tailrace as tr
 from search.followed import Logs
+from tailrace.connectors.file_marks import mark_of, plain
 from tailrace.connectors.following import PATIENCE, SETTLING
-from tailrace.connectors.marks import mark_of, plain
 from tailrace.errors import ConfigError
 
 

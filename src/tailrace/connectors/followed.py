@@ -8,9 +8,7 @@ from typing import Any
 import msgspec
 
 from tailrace.api.connectors import NOTHING_YET, Reader
-from tailrace.connectors.following import PATIENCE, matching
-from tailrace.connectors.lines import CHUNK, Splitter
-from tailrace.connectors.marks import (
+from tailrace.connectors.file_marks import (
     HEAD,
     TAIL,
     Mark,
@@ -22,6 +20,8 @@ from tailrace.connectors.marks import (
     make_mark,
     plain,
 )
+from tailrace.connectors.following import PATIENCE, matching
+from tailrace.connectors.lines import CHUNK, Splitter
 from tailrace.log import log
 
 

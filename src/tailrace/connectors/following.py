@@ -1,8 +1,8 @@
 """Files that are followed: `Following` finds them, and a `FollowedFile` reads each of them as it grows.
 
-A file is its inode and its bytes, never its name (`connectors.marks`): log files are renamed, copied and cut while they are
-read. The bytes between two cuts of a file are a *generation* of it. One place decides what is read, so that nothing is
-read twice: `Following`, in subtask 0, gives each generation to one reader, with its mark. A reader reads its own
+A file is its inode and its bytes, never its name (`connectors.file_marks`): log files are renamed, copied and cut while they
+are read. The bytes between two cuts of a file are a *generation* of it. One place decides what is read, so that nothing
+is read twice: `Following`, in subtask 0, gives each generation to one reader, with its mark. A reader reads its own
 generation and ends.
 
 | what happens to a file | `Following` | its reader |
@@ -26,8 +26,7 @@ from typing import Any
 import msgspec
 
 from tailrace.api.connectors import Enumerator
-from tailrace.connectors.lines import compression_of
-from tailrace.connectors.marks import (
+from tailrace.connectors.file_marks import (
     Mark,
     begins_as,
     from_checkpoint,
@@ -37,6 +36,7 @@ from tailrace.connectors.marks import (
     may_be_rotated,
     plain,
 )
+from tailrace.connectors.lines import compression_of
 from tailrace.connectors.paths import files_at
 from tailrace.errors import ConfigError
 from tailrace.log import log
