@@ -46,7 +46,7 @@ from tailrace.protocol.deployment import Published, Settled
 from tailrace.state.blocks import Blocks
 from tailrace.state.layers import LayeredBackend
 from tailrace.state.paths import is_of_checkpoint, manifest_name
-from tailrace.storage.claims import Claims
+from tailrace.storage.fencing import Claims
 from tailrace.storage.store import Store
 from tailrace.task.channels.gate import Gate
 from tailrace.task.contract.actions import WriteState
@@ -146,7 +146,7 @@ def _overwriting_commits() -> Patches:
 
 
 def _no_seals() -> Patches:
-    return [mock.patch("tailrace.storage.claims.seal_before", lambda folder, incarnation: None)]
+    return [mock.patch("tailrace.storage.fencing.seal_before", lambda folder, incarnation: None)]
 
 
 def _no_pointers() -> Patches:

@@ -52,7 +52,7 @@ from tailrace.state.paths import (
     swept_mark,
 )
 from tailrace.state.takeover import Holder
-from tailrace.storage.claims import Claims
+from tailrace.storage.fencing import Claims
 from tailrace.storage.filesystem import Folder, LocalFolder, Writer
 from tailrace.storage.leftovers import Leftovers, back_to_the_mark
 from tailrace.storage.opening import absolute, open_folder

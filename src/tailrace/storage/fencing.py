@@ -1,5 +1,6 @@
-"""The claims of one run in the folder of its job: how the run gets an incarnation, releases it, and notices that another run
-has taken the job over; and the seals that keep earlier drivers from committing. `store` describes what they guarantee.
+"""Fencing of earlier drivers of a job, in its folder: the claims of one run, by which it gets an incarnation, releases it,
+and notices that another run has taken the job over; and the seals that keep earlier drivers from committing. `store`
+describes what they guarantee.
 """
 
 from __future__ import annotations
