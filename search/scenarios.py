@@ -28,7 +28,7 @@ from tailrace.coordinator.job.failures import HALF_PUBLISHED, Cause
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.job.restarts import Exponential, Fixed, Never, Strategy
 from tailrace.coordinator.job.timeouts import Limits
-from tailrace.coordinator.loops.loops import WavePace
+from tailrace.coordinator.loops.termination import WavePace
 from tailrace.errors import TailraceError
 from tailrace.state.paths import marked_manifest
 from tailrace.storage.endings import leave, still_ours

@@ -12,7 +12,7 @@ from search.planted.loops import facts_without
 from search.planted.patches import Bug, Patches, method
 from search.scenarios import Scenario
 from tailrace.coordinator.durability.checkpoints import CheckpointSettings
-from tailrace.coordinator.loops.loops import _Nest
+from tailrace.coordinator.loops.termination import _Nest
 from tailrace.elements.timestamps import MAX_TIME
 from tailrace.task.operators.loops import LeaveTask
 from tailrace.task.slice import nests
@@ -82,7 +82,7 @@ def _time_leaves_at_once() -> Patches:
 
 def _not_what_is_moving() -> Patches:
     """Bug: event time comes to its end as soon as no record is left, wherever the event time is by then."""
-    held = mock.patch("tailrace.coordinator.loops.loops._held_back", lambda facts: False)
+    held = mock.patch("tailrace.coordinator.loops.termination._held_back", lambda facts: False)
     counted = [mock.patch(f"tailrace.task.channels.{room}.COUNTED", ()) for room in ("outbox", "gate")]
     return [*facts_without("moving"), held, *counted]
 

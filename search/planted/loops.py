@@ -12,7 +12,7 @@ from search.planted.feedback import deaths
 from search.planted.patches import Bug, Patches, method
 from search.scenarios import Scenario
 from tailrace.coordinator.durability.checkpoints import CheckpointSettings
-from tailrace.coordinator.loops.loops import Nests, _Nest
+from tailrace.coordinator.loops.termination import Nests, _Nest
 from tailrace.elements.markers import WaveMark
 from tailrace.protocol.termination import Wave
 from tailrace.task.channels.feedback import FeedbackQueue

@@ -18,7 +18,7 @@ from search.campaigns.replacements import (
 from search.planted.patches import Bug, Patches, method
 from search.scenarios import MS, Scenario
 from tailrace.coordinator.durability.checkpoints import CheckpointSettings
-from tailrace.coordinator.durability.incarnation import IncarnationClaims
+from tailrace.coordinator.durability.incarnation_claims import IncarnationClaims
 from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.workers.first_failures import FirstFailures
 from tailrace.coordinator.workers.replacements import Replacements

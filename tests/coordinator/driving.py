@@ -11,7 +11,7 @@ from tailrace.coordinator.job.failures import Cause
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.job.restarts import Fixed, Strategy
 from tailrace.coordinator.job.timeouts import Limits
-from tailrace.coordinator.loops.loops import NestSpec
+from tailrace.coordinator.loops.termination import NestSpec
 from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.output.origin import StartFrom
 from tailrace.protocol.deployment import Deployed, FailureKind, Hello, Published

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from tailrace.coordinator.loops.loops import (
+from tailrace.coordinator.loops.termination import (
     Nests,
     NestSpec,
     WaveResult,

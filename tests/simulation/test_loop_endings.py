@@ -113,8 +113,8 @@ def test_a_wave_that_begins_while_the_end_of_an_inner_loop_s_input_is_on_its_way
 
         return numbers(env, 60, 0.02).map(lambda i: (i, i % 5)).iterate(body).map(lambda hop: hop[0])
 
-    often = mock.patch.multiple("tailrace.coordinator.loops.loops", PAUSE=200, LONGEST_PAUSE=2 * MS)
-    with often, mock.patch("tailrace.coordinator.loops.loops._Nest.balanced", True):
+    often = mock.patch.multiple("tailrace.coordinator.loops.termination", PAUSE=200, LONGEST_PAUSE=2 * MS)
+    with often, mock.patch("tailrace.coordinator.loops.termination._Nest.balanced", True):
         expected = Counter([*range(60), *range(100, 110)])
         runs.finish(program, expected, seed=seed, network="uneven", checkpoints=None)
 

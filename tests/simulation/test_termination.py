@@ -17,9 +17,9 @@ from tailrace.testing.faults import Fault
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waves begin at any time: they alone must find the end, not the counts that usually call for them."""
-    monkeypatch.setattr("tailrace.coordinator.loops.loops._Nest.balanced", True)
-    monkeypatch.setattr("tailrace.coordinator.loops.loops.PAUSE", 100)
-    monkeypatch.setattr("tailrace.coordinator.loops.loops.LONGEST_PAUSE", 1 * MS)
+    monkeypatch.setattr("tailrace.coordinator.loops.termination._Nest.balanced", True)
+    monkeypatch.setattr("tailrace.coordinator.loops.termination.PAUSE", 100)
+    monkeypatch.setattr("tailrace.coordinator.loops.termination.LONGEST_PAUSE", 1 * MS)
 
 
 def _down(stream: tr.DataStream) -> Any:

@@ -35,7 +35,7 @@ from tailrace.coordinator.job.failures import Cause, Reaction, reaction
 from tailrace.coordinator.job.lifecycle import ENDS, JobStatus, next_status
 from tailrace.coordinator.job.restarts import Strategy
 from tailrace.coordinator.job.shutdown import Shutdown
-from tailrace.coordinator.loops.loops import Nests
+from tailrace.coordinator.loops.termination import Nests
 from tailrace.coordinator.stats import CheckpointStats
 from tailrace.coordinator.workers.places import WorkerPlace
 from tailrace.coordinator.workers.replacements import Replacements

@@ -22,7 +22,7 @@ from tailrace.coordinator.job.failures import Cause
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.job.restarts import Never, Strategy
 from tailrace.coordinator.job.timeouts import Limits
-from tailrace.coordinator.loops.loops import Nests, NestSpec, WavePace
+from tailrace.coordinator.loops.termination import Nests, NestSpec, WavePace
 from tailrace.coordinator.output.origin import NOTHING, StartFrom
 from tailrace.coordinator.workers.moves import Moves
 from tailrace.coordinator.workers.replacements import Replacements

@@ -3,7 +3,7 @@
 *A worked example.* Two workers have a loop, and its input has ended. Worker 0 has sent 3 frames to worker 1 and has worked
 off 2; worker 1 has sent 2 and has worked off 2. One frame is on its way, so the coordinator begins no wave:
 
-    >>> from tailrace.coordinator.loops.loops import Nests, NestSpec
+    >>> from tailrace.coordinator.loops.termination import Nests, NestSpec
     >>> from tailrace.elements.timestamps import LAST_TIME, MIN_TIME
     >>> nests = Nests([NestSpec(slots=2)])
     >>> nests.message(0, Quiet(nest=0, sent=[0, 3], received=2), now=10)

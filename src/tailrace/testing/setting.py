@@ -16,7 +16,7 @@ import msgspec
 from tailrace.coordinator.durability.checkpoints import CheckpointSettings
 from tailrace.coordinator.job.restarts import Strategy
 from tailrace.coordinator.job.timeouts import Limits
-from tailrace.coordinator.loops.loops import WavePace
+from tailrace.coordinator.loops.termination import WavePace
 from tailrace.coordinator.workers.rescaling import ElasticSizes
 from tailrace.graph.plan import Plan
 from tailrace.graph.sizes import Sizes, plan_of_size

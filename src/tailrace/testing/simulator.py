@@ -21,7 +21,7 @@ from tailrace.coordinator.durability.checkpoints import CheckpointSettings
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.job.restarts import Strategy
 from tailrace.coordinator.job.timeouts import Limits
-from tailrace.coordinator.loops.loops import WavePace
+from tailrace.coordinator.loops.termination import WavePace
 from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.workers.rescaling import ElasticSizes
 from tailrace.errors import InternalError, TailraceError

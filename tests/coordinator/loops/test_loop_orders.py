@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nests import TWO_HEADS, Kind, Play, Shape, explore, head, replaced
 
-from tailrace.coordinator.loops.loops import (
+from tailrace.coordinator.loops.termination import (
     WaveResult,
     decide,
 )

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from nests import Desk
 
-from tailrace.coordinator.loops.loops import (
+from tailrace.coordinator.loops.termination import (
     NestSpec,
 )
 from tailrace.errors import ProtocolViolation

@@ -10,7 +10,7 @@ from nests import REST, Desk, replaced
 
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.job.restarts import Fixed
-from tailrace.coordinator.loops.loops import (
+from tailrace.coordinator.loops.termination import (
     LONGEST_PAUSE,
     PAUSE,
     Decision,

@@ -1,7 +1,7 @@
 """The parts of a job that outlive an attempt.
 
 - `durability`: the front of this room for the rest of the coordinator.
-- `incarnation`: the incarnation that the job holds.
+- `incarnation_claims`: the claim of the incarnation under which the job commits, which fences earlier drivers.
 - `checkpoints`, `manifest_entries`: pending and complete checkpoints, and what a manifest says.
 - `savepoints`, `stopping`: requested copies of checkpoints, and stops with a last checkpoint.
 """

@@ -14,7 +14,7 @@ from typing import Any
 from tailrace.coordinator.actions import CheckpointEnded, CheckpointFailed, Claim, Commit, Delete, SavepointEnded, Sweep
 from tailrace.coordinator.decisions import Decision, Decisions, RescaleCut, StopFailed, Tell
 from tailrace.coordinator.durability.checkpoints import Checkpoints, PendingCheckpoint, what_follows
-from tailrace.coordinator.durability.incarnation import IncarnationClaims
+from tailrace.coordinator.durability.incarnation_claims import IncarnationClaims
 from tailrace.coordinator.durability.manifest_entries import differing_copies
 from tailrace.coordinator.durability.savepoints import SavepointRequest, Savepoints
 from tailrace.coordinator.job.failures import Cause

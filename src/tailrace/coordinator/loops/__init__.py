@@ -1,5 +1,5 @@
 """The loop nests of a job, as the coordinator sees them (`docs/protocols/termination.md`).
 
-- `loops`: when a wave begins, and what follows from what it found.
+- `termination`: when a wave begins, and what follows from what it found: the end of a loop, above all.
 - `frame_counts`: frames that workers of a nest sent and received, added up.
 """

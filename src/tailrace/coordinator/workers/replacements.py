@@ -23,7 +23,7 @@ from tailrace.coordinator.durability.durability import Durability
 from tailrace.coordinator.job.failures import Cause
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.job.timeouts import Limits
-from tailrace.coordinator.loops.loops import Nests
+from tailrace.coordinator.loops.termination import Nests
 from tailrace.coordinator.workers.first_failures import FirstFailures
 from tailrace.coordinator.workers.hot_standbys import HotStandbys
 from tailrace.coordinator.workers.roster import Roster, Slot

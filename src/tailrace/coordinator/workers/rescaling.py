@@ -19,7 +19,7 @@ from typing import Any
 from tailrace.coordinator.actions import RescaleEnded
 from tailrace.coordinator.durability.savepoints import ATTEMPTS, given_up
 from tailrace.coordinator.job.failures import Cause
-from tailrace.coordinator.loops.loops import NestSpec
+from tailrace.coordinator.loops.termination import NestSpec
 from tailrace.coordinator.workers.autoscaling import Scaler, ScaleSettings
 from tailrace.errors import InternalError
 from tailrace.protocol.deployment import FailureKind

@@ -1,4 +1,4 @@
-"""The loop nests of one job, as its coordinator sees them: when to run a wave, and what follows from what it found.
+"""The termination of the loop nests of one job: when its coordinator runs a wave, and what follows from what it found.
 
 Workers' counts (`Quiet`) show when a wave may be worth its cost; the facts of a wave decide (`protocol.termination`).
 """

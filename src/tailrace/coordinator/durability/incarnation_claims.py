@@ -1,4 +1,5 @@
-"""The incarnation that the job holds, and the claim of a new one from the storage of checkpoints."""
+"""The incarnation that the job holds, and the claim of a new one from the storage of checkpoints, which fences earlier
+drivers."""
 
 from __future__ import annotations
 
