@@ -199,7 +199,7 @@ class WatchedRanks(LiveRanks):
         yield from super().process(change, ctx)
         self.there = edges_after([("+", *edge) for edge in getattr(self, "there", [])] + [change])
         vertices = {one for edge in self.there for one in edge[:2]}
-        right = dict.fromkeys(vertices, ranks.UNIT)
+        right = {one: ranks.UNIT if self.sources is None or one in self.sources else 0 for one in vertices}
         for one in vertices:
             right[one] -= self.scores[one]
             for end, part in self.shares(one).items():
@@ -214,6 +214,13 @@ def test_residuals_are_exactly_what_edges_and_scores_make_them(seed: int) -> Non
     operator = harness_of(WatchedRanks(DAMPING, TOLERANCE, None))
     for change in changes_of(seed, most=60, weights=[1, 0.1, 0.7]):
         operator.push(change)
+
+
+def test_a_vertex_whose_residual_another_has_made_up_for_passes_nothing_on() -> None:
+    operator = harness_of(WatchedRanks(DAMPING, TOLERANCE, [0]))
+    great = 1 << 53
+    for change in [(0, 3, 1), (1, 0, great), (3, 3, great), ("-", 0, 3, 1), (3, 4, 1), ("-", 3, 3, great)]:
+        operator.push(change if change[0] == "-" else ("+", *change))
 
 
 class WatchedCores(LiveCores):

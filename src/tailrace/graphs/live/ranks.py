@@ -148,7 +148,7 @@ class LiveRanks(DirectedGraph):
             one = waiting.popleft()
             queued.discard(one)
             old = self.scores[one]
-            moved = int(self.residuals[one])
+            moved = int(self.residuals[one] or 0)  # none is left where a push of another vertex has made up for it
             new = old + moved
             self.move(one, -moved)
             before.setdefault(one, old)
