@@ -16,8 +16,8 @@ from tailrace.connectors.remotefiles import FinishedRemote
 from tailrace.coordinator.durability.checkpoints import Checkpoints, CheckpointSettings
 from tailrace.coordinator.durability.durability import Durability
 from tailrace.coordinator.machine import Coordinator
-from tailrace.coordinator.output.output import JobOutput
-from tailrace.coordinator.output.publication import HeldOutput, OutputState, Resolution, resolve
+from tailrace.coordinator.output.publishing import JobOutput
+from tailrace.coordinator.output.resolution import HeldOutput, OutputState, Resolution, resolve
 from tailrace.protocol.deployment import FailureKind, Publish, Published
 from tailrace.state.ending import Ending
 from tailrace.state.manifest import awaits_output, has_more
@@ -87,7 +87,7 @@ def _settled_by_number() -> Patches:
         number = min([right.visible_through, *(checkpoint - 1 for checkpoint in unmarked)])
         return replace(right, settled=right.settled._replace(number=number))
 
-    return [mock.patch("tailrace.coordinator.output.output.resolve", by_number)]
+    return [mock.patch("tailrace.coordinator.output.publishing.resolve", by_number)]
 
 
 def _given_up_unmarked() -> Patches:

@@ -8,7 +8,7 @@ from unittest import mock
 
 from search.planted.patches import SERVERS, Bug, Patches, method
 from tailrace.coordinator.output.lanes import PublishingLanes
-from tailrace.coordinator.output.output import JobOutput
+from tailrace.coordinator.output.publishing import JobOutput
 from tailrace.protocol.deployment import NotPublished, Published
 
 

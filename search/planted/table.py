@@ -39,7 +39,7 @@ from tailrace.coordinator.decisions import Decisions, Tell
 from tailrace.coordinator.durability.checkpoints import Checkpoints, CheckpointSettings, PendingCheckpoint
 from tailrace.coordinator.durability.durability import Durability
 from tailrace.coordinator.machine import Coordinator
-from tailrace.coordinator.output.output import JobOutput
+from tailrace.coordinator.output.publishing import JobOutput
 from tailrace.coordinator.workers.roster import Roster, Slot
 from tailrace.elements.columns.schemas import OneSchema
 from tailrace.protocol.deployment import Published, Settled

@@ -16,7 +16,7 @@ from search.scenarios import Scenario, Verdict, run_scenario, scenario
 from search.starts import KEPT, Moments
 from search.watchers.checker import Book, Ledger, WatchedFiles
 from tailrace.coordinator.durability.checkpoints import CheckpointSettings
-from tailrace.coordinator.output.output import JobOutput
+from tailrace.coordinator.output.publishing import JobOutput
 from tailrace.testing.memorystore import MemoryFiles
 
 pytestmark = pytest.mark.search

@@ -8,7 +8,7 @@ import pytest
 
 from tailrace.coordinator.actions import CheckpointEnded
 from tailrace.coordinator.durability.checkpoints import REMEMBERED, Checkpoints, CheckpointSettings
-from tailrace.coordinator.output.output import JobOutput
+from tailrace.coordinator.output.publishing import JobOutput
 from tailrace.elements.cuts import CutKind
 from tailrace.protocol.deployment import Published
 from tailrace.protocol.snapshot import Ack, OperatorAck, SubtaskAck, Transaction

@@ -21,7 +21,7 @@ from tailrace.coordinator.job.failures import Cause
 from tailrace.coordinator.job.timeouts import Limits
 from tailrace.coordinator.output.origin import NOTHING, StartFrom
 from tailrace.coordinator.output.outages import SINKS, STORAGE, Outage
-from tailrace.coordinator.output.output import JobOutput
+from tailrace.coordinator.output.publishing import JobOutput
 from tailrace.coordinator.stats import CheckpointStats
 from tailrace.elements.cuts import CutKind
 from tailrace.protocol.deployment import FailureKind, Published

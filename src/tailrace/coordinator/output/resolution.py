@@ -1,5 +1,4 @@
-"""The resolution of output: a pure function from the state of a run's output to what may be published, and what never
-again.
+"""The resolution of a run's output: which of it may be published, and which never again, by a pure function of its state.
 
 Output has the number of the publication that sends it: 0 for the output of the restored checkpoint, n for output that is
 new in the manifest of checkpoint n. A manifest holds the output of a span of numbers, from the oldest that was not visible

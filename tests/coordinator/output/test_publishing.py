@@ -1,4 +1,4 @@
-"""The book of output: what is sent to the publisher, what of it is visible, marked and settled."""
+"""The publishing of output: what is sent to the publisher, what of it is visible, marked and settled."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tailrace.coordinator.actions import Delete, MarkPublished
 from tailrace.coordinator.decisions import Tell
 from tailrace.coordinator.durability.checkpoints import Checkpoints, CheckpointSettings
 from tailrace.coordinator.durability.durability import Durability
-from tailrace.coordinator.output.output import JobOutput
 from tailrace.coordinator.output.parts import PART_BYTES, publish_messages
+from tailrace.coordinator.output.publishing import JobOutput
 from tailrace.elements.cuts import CutKind
 from tailrace.protocol.deployment import Publish, Published, Settled
 from tailrace.protocol.snapshot import Ack, Transaction
