@@ -24,7 +24,7 @@ from tailrace.task.journal import recorded_answers
 from tailrace.task.journal.compared_values import ComparedValues
 from tailrace.task.operators.sources.source import SourceTask
 from tailrace.task.operators.sources.split_readers import SharedReader
-from tailrace.task.operators.timers import Keyed, Timers
+from tailrace.task.operators.timer_heap import Keyed, Timers
 
 
 def _enumerator_forgets() -> Patches:

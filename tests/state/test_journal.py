@@ -10,7 +10,7 @@ from tailrace.elements.cuts import CutKind, CutRequest
 from tailrace.state.handles import bind_all
 from tailrace.state.journal import Journal, keep_journal
 from tailrace.state.memory import MemoryBackend
-from tailrace.task.operators.timers import JournaledTimers
+from tailrace.task.operators.timer_heap import JournaledTimers
 
 
 class Fn:

@@ -30,7 +30,7 @@ from tailrace.elements.timestamps import (
 from tailrace.errors import IncompatibleState
 from tailrace.state.memory import MemoryBackend
 from tailrace.task.operators.process import timers_of
-from tailrace.task.operators.timers import Timers
+from tailrace.task.operators.timer_heap import Timers
 from tailrace.task.operators.timestamps import arrow_times, times_of
 from tailrace.testing.backends import Files
 

@@ -18,7 +18,7 @@ from tailrace.state.handles import NoKey
 from tailrace.task.channels.copies import own_copy
 from tailrace.task.channels.services import Metrics, Services
 from tailrace.task.contract.cut_state import CutState
-from tailrace.task.operators.timers import Timers
+from tailrace.task.operators.timer_heap import Timers
 
 if TYPE_CHECKING:
     from random import Random

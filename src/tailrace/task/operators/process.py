@@ -33,7 +33,7 @@ from tailrace.task.contract.usercode import raised_text
 from tailrace.task.operators.base import OperatorTask, new_journal
 from tailrace.task.operators.context import OperatorContext, Stamped
 from tailrace.task.operators.failures.calls import GuardedCalls
-from tailrace.task.operators.timers import JournaledTimers, Keyed, Timers
+from tailrace.task.operators.timer_heap import JournaledTimers, Keyed, Timers
 
 _GIVING = ("process", "process1", "process2", "process_broadcast", "on_timer", "on_round_end", "finish")
 """Names of the methods that give any number of records."""

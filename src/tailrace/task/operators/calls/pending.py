@@ -9,7 +9,7 @@ from tailrace.state.backend import Backend
 from tailrace.state.format import CALLS
 from tailrace.state.tables import MISSING
 from tailrace.task.operators.context import OperatorContext
-from tailrace.task.operators.timers import Keyed
+from tailrace.task.operators.timer_heap import Keyed
 
 Entry = tuple[Any, int, int, int]
 """Place of a record: its key, its timestamp, the event time that had come in front of it, and its number."""

@@ -32,7 +32,7 @@ from tailrace.task.operators.base import OperatorTask
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.late_records import Floors, least_time, set_aside
 from tailrace.task.operators.process import backend_of
-from tailrace.task.operators.timers import Keyed
+from tailrace.task.operators.timer_heap import Keyed
 
 Held = list[Any]
 """State of a key: the order in which it came, and for each input three lists, by the times of its records: these times, the

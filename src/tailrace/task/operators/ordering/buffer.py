@@ -8,7 +8,7 @@ from typing import Any
 from tailrace.state.backend import Backend
 from tailrace.state.format import WAITING
 from tailrace.state.tables import MISSING
-from tailrace.task.operators.timers import Keyed
+from tailrace.task.operators.timer_heap import Keyed
 
 Entry = tuple[Any, int, int, int]
 """Place of a record that waits: its key, its time, its input, and the order in which it came."""

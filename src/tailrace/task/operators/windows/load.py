@@ -14,7 +14,7 @@ from tailrace.elements.slottables import Slots
 from tailrace.state.tables import StateTable
 from tailrace.task.operators.aggregates.accumulators import NotInArrays, accumulators_of
 from tailrace.task.operators.aggregates.arrow import GroupedBatch, one_zero
-from tailrace.task.operators.timers import Keyed, Timers
+from tailrace.task.operators.timer_heap import Keyed, Timers
 from tailrace.task.operators.windows.fronts import TimerFront, WindowFront
 from tailrace.task.operators.windows.state import WindowState
 from tailrace.task.operators.windows.timers import AS_IT_IS

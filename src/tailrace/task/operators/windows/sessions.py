@@ -30,7 +30,7 @@ from tailrace.task.contract.usercode import raised_text
 from tailrace.task.operators.base import OperatorTask
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.late_records import set_aside
-from tailrace.task.operators.timers import Keyed
+from tailrace.task.operators.timer_heap import Keyed
 from tailrace.task.operators.windows.firing import Fired, WindowedTask
 
 Session = tuple[int, int, Any]

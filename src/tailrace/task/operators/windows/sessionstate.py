@@ -17,7 +17,7 @@ from tailrace.elements.keyslots import KeySlots
 from tailrace.elements.slottables import Slots, grow
 from tailrace.task.channels.keys import settled_keys
 from tailrace.task.operators.aggregates.accumulators import Accumulators, Answers, NotInArrays, accumulators_of
-from tailrace.task.operators.timers import Keyed
+from tailrace.task.operators.timer_heap import Keyed
 from tailrace.task.operators.windows.agenda import Agenda
 from tailrace.task.operators.windows.sessionbatch import BatchGroups
 

@@ -1,5 +1,5 @@
 """Timers of windows in arrays, by slot. Timers that are due at once come out together, in the order of
-`task.operators.timers`."""
+`task.operators.timer_heap`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class SlotTimers:
     def __init__(self, delay: int) -> None:
         self.delay = delay
         self.order = np.zeros(0, np.int64)
-        """By slot, the order of setting, as `task.operators.timers` counts it."""
+        """By slot, the order of setting, as `task.operators.timer_heap` counts it."""
         self.is_set = np.zeros(0, np.bool_)
         self.below = np.zeros(0, np.int8)
         """By slot, the state of its entry in the table of timers: `NOWHERE`, `AS_IT_IS` or `OTHERWISE`."""
