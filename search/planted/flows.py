@@ -18,8 +18,8 @@ from tailrace.state.journal import Journal
 from tailrace.task.channels.combining import Combined
 from tailrace.task.inflight.redistribution import Redistribution
 from tailrace.task.operators.aggregates.arrow import GroupedBatch
-from tailrace.task.operators.process import TimedTask
 from tailrace.task.operators.sources.source import SourceTask
+from tailrace.task.operators.timer_firing import TimedTask
 from tailrace.task.operators.timestamps import TimestampsTask
 from tailrace.task.operators.windows.triggered import EACH, TriggeredWindowTask
 from tailrace.task.worker.restore import Restorer

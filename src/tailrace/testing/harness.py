@@ -28,7 +28,8 @@ from tailrace.task.contract.capsule import Capsule
 from tailrace.task.contract.tuning import Tuning
 from tailrace.task.operators.base import call_user
 from tailrace.task.operators.context import OperatorContext
-from tailrace.task.operators.process import FunctionTask, TimedTask
+from tailrace.task.operators.functions import FunctionTask
+from tailrace.task.operators.timer_firing import TimedTask
 from tailrace.task.subtask.chain import RUNTIME
 
 _ALL = 1 << 62

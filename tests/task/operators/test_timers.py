@@ -14,8 +14,7 @@ from tailrace.elements.cuts import CutRequest
 from tailrace.elements.plainkeys import NAN, plain_key
 from tailrace.elements.timestamps import LAST_TIME, MAX_TIME, MIN_TIME
 from tailrace.state.memory import MemoryBackend
-from tailrace.task.operators.process import timers_of
-from tailrace.task.operators.timer_heap import Timers
+from tailrace.task.operators.timer_heap import Timers, timers_of
 from tailrace.testing.backends import Files
 
 # The heap.

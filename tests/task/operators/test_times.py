@@ -29,8 +29,7 @@ from tailrace.elements.timestamps import (
 )
 from tailrace.errors import IncompatibleState
 from tailrace.state.memory import MemoryBackend
-from tailrace.task.operators.process import timers_of
-from tailrace.task.operators.timer_heap import Timers
+from tailrace.task.operators.timer_heap import Timers, timers_of
 from tailrace.task.operators.timestamps import arrow_times, times_of
 from tailrace.testing.backends import Files
 

@@ -30,7 +30,8 @@ from tailrace.task.operators.base import OperatorTask
 from tailrace.task.operators.columns.schemas import learn_schema
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.failures.tasks import operator_task
-from tailrace.task.operators.process import FunctionTask, TimedTask
+from tailrace.task.operators.functions import FunctionTask
+from tailrace.task.operators.timer_firing import TimedTask
 from tailrace.task.subtask.chain import RUNTIME
 
 

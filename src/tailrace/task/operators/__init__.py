@@ -4,7 +4,8 @@ In: batches, watermarks and timers from the chain of a subtask (`subtask.chain`)
 
 - `base`: the interface of every operator; begin here to add one.
 - `stateless`: functions of records. `columns`: functions of batches, expressions, frames, and the schemas of streams.
-- `process`, `context`: process functions, and what they see. `timer_heap`: timers, in the order in which they fire.
+- `process`, `functions`, `context`: process functions, their calls, and what they see. `timer_heap`, `timer_firing`: timers,
+  in the order in which they are due, and the calls when they fire.
 - `aggregates`, `windows`, `joins`, `duplicates`, `broadcasts`, `ordering`, `calls`: kinds of operators, a room for each.
 - `late_records`: records that come too late, of any operator, and the event time that key groups had reached before a start
   at another parallelism. `timestamps`, `zonetimes`: event time, and wall clock times of a zone.

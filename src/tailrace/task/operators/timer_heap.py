@@ -4,9 +4,11 @@ of their keys' bytes: each old subtask of a restored job has counted its setting
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable
 from typing import Any
 
 from tailrace.elements.keys import canonical_bytes
+from tailrace.state.backend import Backend
 from tailrace.state.codecs import pickle_codec
 from tailrace.state.format import TableInfo
 from tailrace.state.journal import Journal
@@ -149,3 +151,12 @@ class Keyed:
 
     def __lt__(self, other: Keyed) -> bool:
         return canonical_bytes(self.key) < canonical_bytes(other.key)
+
+
+def timers_of(backend: Backend, clock: str, key_of: Callable[[Any], Any], journal: Journal | None = None) -> Timers:
+    """Timers of an operator on one clock, as a table of its state. `key_of` finds the key of the state in an entry of the
+    table: a pair of what the timers are kept by, and the time. A `journal` notes what calls change."""
+    table = backend.table(f"timers:{clock}", kind="timers", group_by=key_of, in_memory=True)
+    timers = Timers(table) if journal is None else JournaledTimers(table, journal)
+    backend.after_restore.append(timers.rebuild)
+    return timers

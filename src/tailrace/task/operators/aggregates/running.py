@@ -42,7 +42,7 @@ from tailrace.task.operators.aggregates.state import ColumnState, new_state
 from tailrace.task.operators.base import OperatorTask, close_functions, new_journal
 from tailrace.task.operators.columns.conversion import fit
 from tailrace.task.operators.context import OperatorContext
-from tailrace.task.operators.process import backend_of
+from tailrace.task.operators.functions import backend_of
 
 
 class StatefulTask(OperatorTask):

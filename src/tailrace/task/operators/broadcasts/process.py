@@ -17,7 +17,7 @@ from tailrace.state.handles import State
 from tailrace.task.channels.keys import key_reader, settled_keys
 from tailrace.task.operators.broadcasts.waiting import waiting_of, without_waiting
 from tailrace.task.operators.context import OperatorContext
-from tailrace.task.operators.process import TimedTask
+from tailrace.task.operators.timer_firing import TimedTask
 from tailrace.task.operators.timer_heap import Keyed, Timers
 
 

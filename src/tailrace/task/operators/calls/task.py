@@ -26,7 +26,7 @@ from tailrace.task.operators.calls.orders import KeysInTurn, OfInput, ResultOrde
 from tailrace.task.operators.calls.pending import Pending, PendingRecords
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.failures.policy import policy_of
-from tailrace.task.operators.process import backend_of
+from tailrace.task.operators.functions import backend_of
 
 
 @dataclass(eq=False)

@@ -26,7 +26,7 @@ from tailrace.task.contract.variables import frames_of, sources_of
 from tailrace.task.operators.base import OperatorTask
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.failures.rows import GuardedRows
-from tailrace.task.operators.process import FunctionTask
+from tailrace.task.operators.functions import FunctionTask
 from tailrace.task.operators.stateless import FusedRows
 
 CALLS = ("record", "timer", "open", "finish")

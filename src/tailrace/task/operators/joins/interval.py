@@ -30,8 +30,8 @@ from tailrace.task.channels.copies import own_copy
 from tailrace.task.channels.keys import key_reader, settled_keys
 from tailrace.task.operators.base import OperatorTask
 from tailrace.task.operators.context import OperatorContext
+from tailrace.task.operators.functions import backend_of
 from tailrace.task.operators.late_records import Floors, least_time, set_aside
-from tailrace.task.operators.process import backend_of
 from tailrace.task.operators.timer_heap import Keyed
 
 Held = list[Any]

@@ -28,9 +28,9 @@ from tailrace.state.backend import Backend, MetaPart
 from tailrace.task.operators.base import OperatorTask
 from tailrace.task.operators.columns.conversion import fit
 from tailrace.task.operators.context import OperatorContext
+from tailrace.task.operators.functions import backend_of
 from tailrace.task.operators.joins.joinkeys import JoinKeys
 from tailrace.task.operators.late_records import Floors, columns_on_time, least_time
-from tailrace.task.operators.process import backend_of
 from tailrace.task.operators.stores.chunks import KeptBlock
 from tailrace.task.operators.stores.segments import JoinRecords, KeptSegment
 from tailrace.task.operators.stores.store import ColumnStore

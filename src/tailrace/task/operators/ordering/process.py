@@ -15,7 +15,8 @@ from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.late_records import Floors, columns_on_time, set_aside, timed_part
 from tailrace.task.operators.ordering.buffer import RecordBuffer
 from tailrace.task.operators.ordering.columnbuffer import ColumnBuffer
-from tailrace.task.operators.process import CoProcessTask, KeyedProcessTask, TimedTask, as_process_function
+from tailrace.task.operators.process import CoProcessTask, KeyedProcessTask, as_process_function
+from tailrace.task.operators.timer_firing import TimedTask
 
 
 class InOrderTask(TimedTask):

@@ -29,7 +29,7 @@ from tailrace.task.operators.aggregates.arrow import GroupedBatch
 from tailrace.task.operators.aggregates.grouping import SlotGrouping, Windows
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.late_records import set_aside
-from tailrace.task.operators.process import timers_of
+from tailrace.task.operators.timer_heap import timers_of
 from tailrace.task.operators.windows.firing import WindowedTask
 from tailrace.task.operators.windows.load import into_arrays, into_entries
 from tailrace.task.operators.windows.state import WindowState

@@ -20,7 +20,7 @@ from tailrace.graph.graph import Node
 from tailrace.graph.operators import FIRING_COLUMNS, FiringInterval
 from tailrace.state.tables import StateTable
 from tailrace.task.operators.context import OperatorContext
-from tailrace.task.operators.process import timers_of
+from tailrace.task.operators.timer_heap import timers_of
 from tailrace.task.operators.windows.aggregates import NOTHING, WindowTask, window_key
 from tailrace.task.operators.windows.firing import Fired
 
