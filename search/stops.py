@@ -29,9 +29,11 @@ from search.watchers.loops import LoopFiles
 from tailrace.coordinator.actions import SavepointEnded, StopEnded
 from tailrace.coordinator.durability.stopping import Aim
 from tailrace.coordinator.job.lifecycle import JobStatus
-from tailrace.errors import TailraceError
+from tailrace.errors import ConfigError, TailraceError
 from tailrace.state.manifest import Manifest, decode_manifest
 from tailrace.state.paths import SAVEPOINT
+from tailrace.statedata.newcheckpoint import CheckpointPlan, complete
+from tailrace.statedata.stored import StoredCheckpoint
 from tailrace.storage.reading import verify
 from tailrace.storage.store import Store
 from tailrace.task.contract.events import Step
@@ -445,11 +447,12 @@ class _Run:
         before = [record for token in self._lineage(checkpoint) for record in self.book.published.get(token, [])]
         if manifest.final or self.files.drained:
             return  # the job has come to its end: no records are left
+        alone, groups = self._dealt(alone, store, checkpoint)
         name = f"{self.name}, forked"
         book = BOOKS[name] = Book()
         try:
             mine = WatchedFiles([book], "memory:mine")
-            what = replace(self.drawn.scenario, faults=(), parallelism=1 + checkpoint % 3)
+            what = replace(self.drawn.scenario, faults=(), parallelism=1 + checkpoint % 3, max_parallelism=groups)
             world = build(what, self.program, Ledger(name), mine, False, run_id="fork", origin=(alone, SAVEPOINT))
             status = world.run()
             found = Book(published={b"before": before, **book.published})
@@ -463,6 +466,28 @@ class _Run:
             self.outcome.covered["forked from a savepoint"] += 1
         finally:
             del BOOKS[name]
+
+    def _dealt(self, alone: WatchedFiles, store: Store, checkpoint: int) -> tuple[WatchedFiles, int]:
+        """The savepoint, or one with more key groups that is made of it, and their number."""
+        drawn = self.drawn.scenario
+        factor = random.Random(f"tailrace dealt {drawn.seed} {checkpoint}").choice([1, 1, 2, 3, 8])
+        if factor == 1:
+            return alone, drawn.max_parallelism
+        groups = factor * drawn.max_parallelism
+        try:
+            plan = CheckpointPlan("golden", groups, base=StoredCheckpoint(store, SAVEPOINT))
+        except ConfigError as error:
+            self.outcome.covered[
+                f"kept its key groups: {str(error).rpartition('operator')[0]}{'event' in str(error)}"
+            ] += 1
+            return alone, drawn.max_parallelism
+        made = WatchedFiles([], "memory:dealt")
+        again = Store("dealt", "golden", folder=made)
+        complete(again, plan, [], store.manifest(SAVEPOINT).timestamp, "dealt")
+        made.lineage[SAVEPOINT] = frozenset()
+        verify(again, again.manifest(SAVEPOINT))
+        self.outcome.covered["dealt out to more key groups"] += 1
+        return made, groups
 
     def _judge_cancelled(self, checkpoint: int, status: JobStatus) -> None:
         """Checks that a job that was cancelled behind a savepoint has made nothing visible behind that."""

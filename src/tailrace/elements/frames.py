@@ -280,6 +280,14 @@ def readdress(frame: Frame, channel: ChannelId, incarnation: int, attempt: int, 
     return header + frame.data[_HEADER.size :]
 
 
+def without_groups(data: bytes) -> bytes:
+    """A frame with the records of another one, without their key groups. Raises `ProtocolViolation`."""
+    frame = decode(data)
+    sections = [(ident, body) for ident, body in frame.sections.items() if ident != _GROUPS]
+    place = frame.channel, frame.incarnation, frame.attempt, frame.seq
+    return _frame(frame.kind, *place, frame.count, frame.number, [*sections])
+
+
 def encode_grant(channel: ChannelId, incarnation: int, attempt: int, total: int) -> bytes:
     """A frame by which the consumer of `channel` allows `total` bytes, counted from the channel's beginning."""
     return _frame(GRANT, channel, incarnation, attempt, 0, 0, total, [])

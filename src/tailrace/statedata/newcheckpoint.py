@@ -1,7 +1,8 @@
 """A savepoint that a user makes: its folder, the parts it takes over from a checkpoint, and the manifest that makes it real.
 
-Parts that are taken over are copied block by block and not decoded. The keyed state of changed operators is written by
-`writing`; their state that is not keyed is taken over, but for broadcast states that are made anew.
+Parts that are taken over are copied block by block and not decoded, unless the savepoint has more key groups (`dealing`).
+The keyed state of changed operators is written by `writing`; their state that is not keyed is taken over, but for broadcast
+states that are made anew.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from tailrace.errors import ConfigError, InternalError
 from tailrace.state.format import ChannelLog, Index, OperatorPart, Placed, TableInfo
 from tailrace.state.manifest import Manifest, OperatorRecord, Prepared, StateFile, encode_savepoint
 from tailrace.state.paths import state_file
+from tailrace.statedata.dealing import Dealing
 from tailrace.statedata.listings import reading_within
 from tailrace.statedata.stored import StoredCheckpoint
 from tailrace.statedata.writing import CHECKPOINT, INCARNATION, OperatorJob, kept_blocks
@@ -50,6 +52,8 @@ class CheckpointPlan:
         clashing = {one.uid for one in self.changed} & set(self.dropped)
         if clashing:
             raise InternalError(f"operators that are dropped and changed: {sorted(clashing)}")
+        if self.base is not None:
+            Dealing(self.base, self.max_parallelism).check(self.dropped)
 
 
 def new_folder(
@@ -186,11 +190,12 @@ def _take_over(store: Store, plan: CheckpointPlan, base: StoredCheckpoint) -> tu
         builder.fresh.clear()
 
     try:
-        _copy_logs(builder, plan, base, send)
+        dealing = Dealing(base, plan.max_parallelism)
+        _copy_logs(builder, plan, dealing, send)
         changed = {one.uid: one for one in plan.changed}
         for part in [part for one in base.indexes.values() for part in one.operators]:
             if part.uid not in plan.dropped:
-                _copy_operator(builder, base, part, changed.get(part.uid), send)
+                _copy_operator(builder, dealing, part, changed.get(part.uid), send)
         prepared = [Prepared(one.uid, _place(builder, base, one.data)) for one in _unpublished_output(plan, base)]
         builder.finish()
         send()
@@ -212,8 +217,8 @@ def _place(builder: FileBuilder, base: StoredCheckpoint, data: bytes | Placed) -
     return builder.add_prepared(read_placed(base.store, data)) if isinstance(data, Placed) else data
 
 
-def _copy_logs(builder: FileBuilder, plan: CheckpointPlan, base: StoredCheckpoint, send: Callable[[], None]) -> None:
-    copies: dict[Any, ChannelLog] = {}
+def _copy_logs(builder: FileBuilder, plan: CheckpointPlan, dealing: Dealing, send: Callable[[], None]) -> None:
+    base, copies = dealing.base, dict[Any, ChannelLog]()
     for file, index in base.indexes.items():
         for one in read_logs(base.store, file, index):
             if one.uid in plan.dropped:
@@ -221,14 +226,16 @@ def _copy_logs(builder: FileBuilder, plan: CheckpointPlan, base: StoredCheckpoin
             place = one.channel, one.kind, one.age, one.turn
             if place not in copies:
                 copies[place] = ChannelLog(one.channel, one.parallelism, [], one.kind, one.age, one.turn)
-            builder.add_frame(copies[place], restored_frame(one, one.uid, one.channel.target_subtask, as_it_is=True))
+            frame = restored_frame(one, one.uid, one.channel.target_subtask, as_it_is=True)
+            builder.add_frame(copies[place], dealing.frame(frame))
             send()
 
 
 def _copy_operator(
-    builder: FileBuilder, base: StoredCheckpoint, part: OperatorPart, job: OperatorJob | None, send: Callable[[], None]
+    builder: FileBuilder, dealing: Dealing, part: OperatorPart, job: OperatorJob | None, send: Callable[[], None]
 ) -> None:
     """Copies the state of a subtask; of an operator that is changed, only the state that is not keyed."""
+    base, part = dealing.base, msgspec.structs.replace(part, meta=dealing.meta(part))
     tables: list[TableInfo] = list(part.tables) if job is None else job.infos()
     meta = part.meta if job is None else job.meta(part)
     copy = msgspec.structs.replace(part, meta=meta, tables=tables, blocks=[], full=[], chains={}, feedback=[])
@@ -236,8 +243,8 @@ def _copy_operator(
     if job is None and part.chains:
         names = {table.name for table in base.operator(part.uid).tables} | {table.name for table in tables}
         for groups in _together(base, part, names):
-            found = kept_blocks(base, part.uid, groups, names, tables)
-            for group in sorted(group for group in found if group in part.chains):
+            found = kept_blocks(dealing, part.uid, groups, names, tables)
+            for group in sorted(group for group in found if group % dealing.old in part.chains):
                 for block in found[group]:
                     builder.add(copy, block)
                 full.append(group)

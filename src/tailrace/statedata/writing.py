@@ -23,12 +23,13 @@ from tailrace.errors import IncompatibleState, TailraceError, UserCodeError, err
 from tailrace.state.backend import Block
 from tailrace.state.blocks import Blocks, Encoder
 from tailrace.state.codecs import Codec, codec_for, pickle_codec
-from tailrace.state.format import Index, OperatorPart, TableInfo
+from tailrace.state.format import JOINED, Index, OperatorPart, TableInfo
 from tailrace.state.manifest import StateFile
 from tailrace.state.operator_state import BROADCAST, saved_copy
 from tailrace.state.parts import BlockOf
 from tailrace.state.paths import state_file
 from tailrace.state.tables import MemoryBase, StateTable
+from tailrace.statedata.dealing import Dealing
 from tailrace.statedata.stored import StoredCheckpoint
 from tailrace.statedata.values import is_tuple, state_values
 from tailrace.storage.opening import open_folder
@@ -400,7 +401,10 @@ class _Part:
         if job.kept is not None and job.kept.tables:
             stored = StoredCheckpoint.open(job.kept.path, job.kept.options)
             names = {info.name for info in job.kept.tables}
-            self.kept = kept_blocks(stored, job.uid, self.groups, names, self.operator.tables)
+            dealing = Dealing(stored, job.max_parallelism)
+            for old in dealing.origins(self.groups):
+                found = kept_blocks(dealing, job.uid, old, names, self.operator.tables)
+                self.kept.update((group, blocks) for group, blocks in found.items() if group in self.groups)
         encoder = Encoder(job.name, 0, KeyGroups(job.max_parallelism))
         self.blocks = Blocks(encoder)
         self.tables = [
@@ -456,18 +460,23 @@ class _Part:
 
 
 def kept_blocks(
-    stored: StoredCheckpoint, uid: str, groups: range, names: Collection[str], tables: list[TableInfo]
+    dealing: Dealing, uid: str, groups: range, names: Collection[str], tables: list[TableInfo]
 ) -> dict[int, list[Block]]:
-    """Key group -> blocks of tables that are kept, in the order in which they are to be applied, unchanged. One table may
-    have blocks in files of several checkpoints, with different encodings: descriptions that are missing in `tables` are
-    appended to it."""
+    """Key group -> blocks of tables that are kept, in the order in which they are to be applied. `groups` are those of the
+    checkpoint; where the savepoint has more, their entries are dealt out, else blocks are unchanged. One table may have
+    blocks in files of several checkpoints, with different encodings: descriptions that are missing in `tables` are appended
+    to it."""
     found: dict[int, list[Block]] = {}
+    stored = dealing.base
     for part in read_state(stored.store, stored.manifest, {uid: (groups.start, groups.stop)}, tables=names):
         if isinstance(part, BlockOf):
             if part.table not in tables:
                 tables.append(part.table)
-            block = Block(tables.index(part.table), part.group, part.count, bytes(part.data))
-            found.setdefault(part.group, []).append(block)
+            for block in dealing.blocks(part, tables.index(part.table)):
+                found.setdefault(block.group, []).append(block)
+    if JOINED.name in names:
+        for block in dealing.column_blocks(uid, groups, tables):
+            found.setdefault(block.group, []).append(block)
     return found
 
 

@@ -120,3 +120,16 @@ def test_windows_cannot_be_changed(tmp_path: Path) -> None:
 def test_a_checkpoint_that_is_not_there_is_reported_with_what_is(tmp_path: Path) -> None:
     with pytest.raises(tr.CheckpointNotFound, match="there is no checkpoint in"):
         tr.SavepointWriter.of(tmp_path / "nothing")
+
+
+def test_more_key_groups_are_a_multiple(checkpoint: str) -> None:
+    for wrong in (8, 17):
+        with pytest.raises(
+            tr.ConfigError, match=rf"max_parallelism={wrong}: .* has 16, .* a multiple of 16, up to 32768"
+        ):
+            tr.SavepointWriter.of(checkpoint, max_parallelism=wrong)
+    for bad in (0, 65_536, "32", 32.0):
+        with pytest.raises(tr.ConfigError, match="max_parallelism must be from 1 to 32768"):
+            tr.SavepointWriter.of(checkpoint, max_parallelism=bad)  # type: ignore[arg-type]
+    assert tr.SavepointWriter.of(checkpoint).max_parallelism == 16
+    assert tr.SavepointWriter.of(checkpoint, max_parallelism=48).max_parallelism == 48

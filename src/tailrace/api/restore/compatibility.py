@@ -176,9 +176,11 @@ def misfits(
     """All that does not fit, and what to do about it, each a sentence. The arguments are those of `check`."""
     wrong = []
     if max_parallelism is not None and max_parallelism[0] != max_parallelism[1]:
+        old, new = max_parallelism
+        split = f"SavepointWriter.of(path, max_parallelism={new if not new % old else 2 * old}).write(folder)"
         wrong.append(
-            f"the checkpoint has max_parallelism {max_parallelism[0]} and the dataflow {max_parallelism[1]}, which cannot "
-            f"be changed: use Environment(max_parallelism={max_parallelism[0]})"
+            f"the checkpoint has max_parallelism {old} and the dataflow {new}: use Environment(max_parallelism={old}), or "
+            f"start from a savepoint with {'as many' if not new % old else f'a multiple of {old}'}, tr.{split}"
         )
     by_uid = {node.uid: node for node in nodes}
     by_id = {node.id: node for node in nodes}

@@ -66,15 +66,24 @@ class SavepointWriter:
         self.dropped_states: set[tuple[str, str]] = set()
 
     @classmethod
-    def of(cls, path: str, *, storage_options: Mapping[str, Any] | None = None) -> SavepointWriter:
+    def of(
+        cls, path: str, *, max_parallelism: int | None = None, storage_options: Mapping[str, Any] | None = None
+    ) -> SavepointWriter:
         """A writer that begins with all that a checkpoint has. `path` is what `from_checkpoint` takes, except "latest".
-        `storage_options` go to the filesystem (fsspec). Raises `CheckpointNotFound` or `CheckpointCorrupt` for a checkpoint
-        that cannot be read, and `ConfigError` for what is no path."""
+        `max_parallelism` is a multiple of the checkpoint's, among which keys are dealt out anew. `storage_options` go to the
+        filesystem (fsspec). Raises `CheckpointNotFound` or `CheckpointCorrupt` for a checkpoint that cannot be read, and
+        `ConfigError` for what is no path, and no multiple."""
         path = getattr(path, "__fspath__", lambda: path)()
         if not isinstance(path, str) or not path:
             raise ConfigError(f"SavepointWriter.of needs the path of a checkpoint, not {path!r}")
         base = launcher().open_checkpoint(path, storage_options)
-        made = cls(max_parallelism=base.manifest.max_parallelism)
+        there = base.manifest.max_parallelism
+        made = cls(max_parallelism=there if max_parallelism is None else max_parallelism)
+        if made.max_parallelism % there:
+            raise ConfigError(
+                f"max_parallelism={max_parallelism}: {base.url} has {there}, and each of its key groups is split into as "
+                f"many as any other: take a multiple of {there}, up to {MAX_SUBTASKS}"
+            )
         made.base, made.storage_options = base, storage_options
         return made
 

@@ -57,11 +57,11 @@ def write_savepoint(
     store = new_folder(absolute(path), job, options, base)
     try:
         jobs = _jobs(writer, store.url, options, job, application(spark).total_slots() or 8)
+        plan = CheckpointPlan(job, writer.max_parallelism, jobs, base, writer.dropped)
         written: list[StateFile] = []
         for operator in jobs:
             states = _new_of(writer, operator.uid, copied=False)
             written += _write_states(spark, operator, states, writer)
-        plan = CheckpointPlan(job, writer.max_parallelism, jobs, base, writer.dropped)
         return complete(store, plan, written, int(time.time() * 1_000_000), run_id)
     except BaseException:
         give_up(store)

@@ -69,6 +69,13 @@ def with_broadcast_states(
     return _encoder.encode(meta)
 
 
+def with_expiries(data: bytes, expiries: dict[str, Expiry]) -> bytes:
+    """The meta of a subtask with other lifetimes."""
+    meta = read_meta(data)
+    meta.expiries = expiries
+    return _encoder.encode(meta)
+
+
 class TaskSnapshot:
     """The snapshot of one task, which the worker puts into its file: `parts` at once, `blocks` as they are encoded.
 

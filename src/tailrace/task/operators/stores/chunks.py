@@ -255,19 +255,27 @@ class FrozenChunks:
         data = pa.concat_batches([part[0].take(pa.array(part[1])) for part in unit.parts])
         groups = np.concatenate([part[2] for part in unit.parts])
         columns = np.concatenate([part[3] for part in unit.parts], axis=1)
-        order = np.argsort(groups, kind="stable")
-        groups, columns = groups[order], columns[:, order]
-        data = data.take(pa.array(order))
-        begins = np.flatnonzero(np.concatenate([[True], groups[1:] != groups[:-1]]))
-        ends = [*begins[1:].tolist(), len(groups)]
-        keys = self._keys.values(data.take(pa.array(begins)), unit.port)
-        schema, names = data.schema.serialize().to_pybytes(), self._keys.names[unit.port]
-        made = {}
-        for key, begin, end in zip(keys, begins.tolist(), ends, strict=True):
-            unit.chunk.keys[int(groups[begin])] = key
-            part = data.slice(begin, end - begin).serialize().to_pybytes()
-            made[key, unit.port, unit.number, BLOCK] = (columns[:, begin:end].tobytes(), schema, part, names)
-        return made
+        firsts, blocks = write_blocks(data, columns, groups, self._keys.names[unit.port])
+        keys = self._keys.values(data.take(pa.array(firsts)), unit.port)
+        unit.chunk.keys.update(zip(blocks, keys, strict=True))
+        return {(key, unit.port, unit.number, BLOCK): one for key, one in zip(keys, blocks.values(), strict=True)}
+
+
+def write_blocks(
+    data: pa.RecordBatch, columns: Array, groups: Array, names: tuple[str, ...]
+) -> tuple[list[int], dict[int, tuple[Any, ...]]]:
+    """The values of the blocks of some records, by key group, and the place of the first record of each. `columns`: their
+    numbers, times and marks; `names`: the columns of their key."""
+    order = np.argsort(groups, kind="stable")
+    groups, columns = groups[order], columns[:, order]
+    data = data.take(pa.array(order))
+    begins = np.flatnonzero(np.concatenate([[True], groups[1:] != groups[:-1]]))
+    schema, ends = data.schema.serialize().to_pybytes(), [*begins[1:].tolist(), len(groups)]
+    made: dict[int, tuple[Any, ...]] = {}
+    for begin, end in zip(begins.tolist(), ends, strict=True):
+        part = data.slice(begin, end - begin).serialize().to_pybytes()
+        made[int(groups[begin])] = columns[:, begin:end].tobytes(), schema, part, names
+    return order[begins].tolist(), made
 
 
 @dataclass
