@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from tailrace.api.loops.options import Rounds as Rounds
     from tailrace.api.restore.dry_run import RestoreCheck as RestoreCheck
     from tailrace.api.restore.savepoints import SavepointWriter as SavepointWriter
+    from tailrace.api.restore.savepoints import read_state as read_state
     from tailrace.api.spill import Spill as Spill
     from tailrace.api.streams import CoLoopFunction as CoLoopFunction
     from tailrace.api.streams import ConnectedStreams as ConnectedStreams
@@ -136,7 +137,7 @@ _NAMES = {
     ),
     "tailrace.api.loops.options": "Combine RoundFigures Rounds",
     "tailrace.api.restore.dry_run": "RestoreCheck",
-    "tailrace.api.restore.savepoints": "SavepointWriter",
+    "tailrace.api.restore.savepoints": "SavepointWriter read_state",
     "tailrace.api.spill": "Spill",
     "tailrace.api.streams": "CoLoopFunction ConnectedStreams DataStream KeyedStream LoopFunction WindowedStream",
     "tailrace.api.windows.functions": "WindowBounds",

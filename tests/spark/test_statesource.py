@@ -67,6 +67,23 @@ def test_it_is_read_in_parallel_by_key_group(spark: Any, folder: str) -> None:
     assert sorted(finer.collect()) == sorted(df.collect())
 
 
+def test_several_states_are_one_dataframe(spark: Any, folder: str) -> None:
+    df = tr.read_state(folder, "counts", states=["count", "last"], spark=spark)
+    assert df.schema.simpleString() == "struct<key:bigint,count:bigint,last:struct<page:string,at:bigint>>"
+    found = {row.key: (row["count"], row.last.at) for row in df.collect()}
+    assert found == {key: (100, 990 + key) for key in range(10)}
+    assert tr.read_state(Path(folder), "counts", values="text").columns == ["key", "count", "hits", "last"]
+    one = reading(spark, uid="counts", states="count, hits").load(folder)
+    assert one.columns == ["key", "count", "hits"]
+    for arguments, message in (
+        ({"states": "count"}, "states is a list of names, such as \\['count'\\]"),
+        ({"states": ["cuont"]}, "has no state 'cuont'"),
+        ({"checkpoint": "1"}, "checkpoint is the number of a checkpoint"),
+    ):
+        with pytest.raises(tr.TailraceError, match=message):
+            tr.read_state(folder, "counts", **arguments)
+
+
 def test_columns_may_be_given(spark: Any, folder: str) -> None:
     df = reading(spark, uid="counts", state="count", keys="text").schema("value double, key string").load(folder)
     assert ("3", 100.0) in {(row.key, row.value) for row in df.collect()}

@@ -6,7 +6,7 @@ The launcher is imported by name at its first use, so that a program can write a
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from tailrace.api.config import (
@@ -239,6 +239,18 @@ class Launcher(Protocol):
 
     def open_checkpoint(self, path: str, storage_options: Mapping[str, Any] | None) -> Any:
         """A checkpoint, opened to be read. Raises `CheckpointError`."""
+
+    def state_dataframe(
+        self,
+        spark: Any,
+        path: str,
+        uid: str,
+        states: Sequence[str] | None,
+        checkpoint: int | None,
+        forms: Mapping[str, str],
+        storage: Mapping[str, Any] | None,
+    ) -> Any:
+        """A DataFrame of the state of an operator. Raises what `read_state` raises."""
 
     def write_savepoint(
         self, writer: Any, path: str, name: str | None, storage_options: Mapping[str, Any] | None

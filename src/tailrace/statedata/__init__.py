@@ -2,7 +2,8 @@
 Independent of Spark, which reads and writes through this package.
 
 - `stored`: a checkpoint, opened for reading. `listings`: what it holds beside entries of state.
-- `columns`, `types`: entries as columns, and the types of these. `values`: columns as values of state.
+- `columns`, `types`: entries as columns, and the types of these. `keyed_states`: several states in one row for each
+  key. `values`: columns as values of state.
 - `writing`, `newcheckpoint`: files of new state, and a savepoint that a user makes of them.
 - `dealing`: more key groups.
 - `fitting`: a dry run.

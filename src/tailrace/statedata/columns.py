@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import chain, repeat
 from typing import Any, Literal, NamedTuple
 
@@ -28,6 +28,11 @@ BATCH_ROWS = 16_384
 """Largest number of rows in a batch, unless a single key group has more."""
 GROUPS_AT_ONCE = 32 << 20
 """Approximate number of bytes of state that one task reads."""
+_SHOWN: dict[Shown, pa.DataType] = {"text": pa.string(), "pickle": pa.binary()}
+_INSTEAD = (
+    'give the columns, as with .schema("key string, value double"), or read the {0}s as text, .option("{0}s", "text"), or '
+    'pickled, .option("{0}s", "pickle")'
+)
 
 
 class EntryRows(NamedTuple):
@@ -43,16 +48,24 @@ class StateColumns:
     """One state of a checkpoint as rows: `key`, `value`, and for windows between them `namespace`, their start."""
 
     def __init__(
-        self, stored: StoredCheckpoint, uid: str, state: str | None, keys: str = "columns", values: str = "columns"
+        self,
+        stored: StoredCheckpoint,
+        uid: str,
+        state: str | None,
+        keys: str = "columns",
+        values: str = "columns",
+        instead: str = _INSTEAD,
     ) -> None:
-        """Raises `CheckpointNotFound` for an operator or a state that does not exist, and `ConfigError` for an unknown
-        form."""
+        """`instead` is the advice of errors where no type of column holds keys or values. Raises `CheckpointNotFound` for an
+        operator or a state that does not exist, and `ConfigError` for an unknown form."""
         self.stored = stored
         self.uid = uid
+        self._instead = instead
         self.table = stored.table(uid, state)
         if self.table.kind == BROADCAST:  # a row for each entry
             self.table = msgspec.structs.replace(self.table, kind="value", type=value_type(self.table.type))
         self._how = {"key": check_form(keys, "keys"), "value": check_form(values, "values")}
+        self._sample: EntryRows | None = None
 
     @property
     def windowed(self) -> bool:
@@ -62,43 +75,45 @@ class StateColumns:
     def schema(self) -> pa.Schema:
         """The columns, with types of Arrow. If a type is not declared, it is found by a look at some entries. Raises
         `NoColumn` if keys or values need another form."""
-        sample: EntryRows | None = None
-        fields = []
-        for name in ("key", "value"):
-            how, found = self._how[name], None
-            if how == "columns" and name == "value":
-                found = declared_column(self.table)
-            if how == "columns" and found is None:
-                sample = sample or self._sample()
-                found = self._looked_at(name, sample.keys if name == "key" else sample.values)
-            fields.append(pa.field(name, found or (pa.string() if how == "text" else pa.binary())))
+        keys = self.sample().keys if self._how["key"] == "columns" else ()
+        fields = [pa.field("key", self.key_type(keys)), pa.field("value", self.value_type())]
         if self.windowed:
             fields.insert(1, pa.field("namespace", MOMENT))
         return pa.schema(fields)
+
+    def key_type(self, keys: Sequence[Any]) -> pa.DataType:
+        """The type of a column that holds these keys. Raises `NoColumn` if they need another form."""
+        return self._looked_at("key", keys) if self._how["key"] == "columns" else _SHOWN[self._how["key"]]
+
+    def value_type(self) -> pa.DataType:
+        """The type of the column of values. Raises `NoColumn` if they need another form."""
+        if self._how["value"] != "columns":
+            return _SHOWN[self._how["value"]]
+        return declared_column(self.table) or self._looked_at("value", self.sample().values)
 
     def _looked_at(self, name: str, values: Sequence[Any]) -> pa.DataType:
         try:
             return column_for(values, self.table.kind if name == "value" else "value")
         except NoColumn as error:
             raise NoColumn(
-                f"{self._who}: no type of column holds the {name}s: {error}; {self._instead(name)}"
+                f"{self._who}: no type of column holds the {name}s: {error}; {self._instead.format(name)}"
             ) from None
 
     @property
     def _who(self) -> str:
         return f"state {self.table.name!r} of operator {self.uid!r}"
 
-    def _instead(self, name: str) -> str:
-        return (
-            f'give the columns, as with .schema("key string, value double"), or read the {name}s as text, '
-            f'.option("{name}s", "text"), or pickled, .option("{name}s", "pickle")'
-        )
+    def sample(self) -> EntryRows:
+        """Some entries, at least `SAMPLE` of them if there are as many; looked for once."""
+        if self._sample is None:
+            self._sample = self._take_sample()
+        return self._sample
 
-    def _sample(self) -> EntryRows:
+    def _take_sample(self) -> EntryRows:
         keys, values = list[Any](), list[Any]()
         for groups in in_samples(self.stored.weights(self.uid, {self.table.name})):
             for one in self.stored.entries(self.uid, {self.table.name}, groups):
-                rows = self._rows(one)
+                rows = self.rows(one)
                 keys += rows.keys
                 values += rows.values
             if len(keys) >= SAMPLE:
@@ -108,16 +123,14 @@ class StateColumns:
     def parts(self, most: int | None = None) -> list[tuple[int, int]]:
         """Ranges of key groups [first, last) that are read together, of about equal size in bytes; at most `most` of them.
         Empty if there are no entries."""
-        weights = self.stored.weights(self.uid, {self.table.name})
-        parts = max(self.stored.operator(self.uid).parallelism, sum(weights.values()) // GROUPS_AT_ONCE + 1)
-        return split_groups(weights, parts if most is None else most)
+        return split_evenly(self.stored, self.uid, {self.table.name}, most)
 
     def batches(self, groups: tuple[int, int], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """The rows of these key groups in these columns, which may be any of `key`, `namespace` and `value`. Raises
         `IncompatibleState`, with the key, for a value that does not fit its column."""
         self._check(schema)
         for rows in self._gather(groups):
-            yield pa.RecordBatch.from_arrays([self._column(rows, field) for field in schema], schema=schema)
+            yield pa.RecordBatch.from_arrays([self._field(rows, field) for field in schema], schema=schema)
 
     def _check(self, schema: pa.Schema) -> None:
         there = ["key", "namespace", "value"] if self.windowed else ["key", "value"]
@@ -130,7 +143,7 @@ class StateColumns:
         waiting: list[EntryRows] = []
         count = 0
         for one in self.stored.entries(self.uid, {self.table.name}, groups):
-            rows = self._rows(one)
+            rows = self.rows(one)
             if waiting and count + len(rows.keys) > BATCH_ROWS:
                 yield _join(waiting)
                 waiting, count = [], 0
@@ -139,7 +152,8 @@ class StateColumns:
         if count:
             yield _join(waiting)
 
-    def _rows(self, one: GroupEntries) -> EntryRows:
+    def rows(self, one: GroupEntries) -> EntryRows:
+        """Entries of this state as rows."""
         if self.table.kind == DUPLICATES:
             return EntryRows(list(one.entries), list(map(list, one.entries.values())), None)
         if not self.windowed:
@@ -150,18 +164,30 @@ class StateColumns:
         values = chain.from_iterable(each.values() for each in windows)
         return EntryRows(list(keys), list(values), list(chain.from_iterable(windows)))
 
-    def _column(self, rows: EntryRows, field: pa.Field) -> pa.Array:
+    def _field(self, rows: EntryRows, field: pa.Field) -> pa.Array:
         if field.name == "namespace":
             return moments(rows.starts or [], field)
-        values = rows.keys if field.name == "key" else rows.values
-        how = self._how[field.name]
-        if how != "columns":
-            return show(values, how, field)
+        return self.column(field.name, rows.keys if field.name == "key" else rows.values, rows.keys, field)
+
+    def column(
+        self,
+        name: str,
+        values: Sequence[Any],
+        keys: Sequence[Any],
+        field: pa.Field,
+        missing: Sequence[bool] | None = None,
+    ) -> pa.Array:
+        """A column of keys or of values (`name`) of these keys. Where one is missing, it has null. Raises
+        `IncompatibleState`, with the key, for one that does not fit."""
+        lacks = missing or [False] * len(values)
+        values = [None if lack else value for value, lack in zip(values, lacks, strict=True)]
+        if self._how[name] != "columns":
+            return show(values, self._how[name], field, missing)
         try:
             return column_of_values(values, field)
         except Misfit as error:
-            at = "" if error.row is None else f" (of key {rows.keys[error.row]!r})"
-            raise IncompatibleState(f"{self._who}: {error}{at}; {self._instead(field.name)}") from None
+            at = "" if error.row is None else f" (of key {keys[error.row]!r})"
+            raise IncompatibleState(f"{self._who}: {error}{at}; {self._instead.format(name)}") from None
 
 
 def check_form(how: str, option: str) -> Shown:
@@ -172,10 +198,11 @@ def check_form(how: str, option: str) -> Shown:
     raise ConfigError(f'option "{option}" is one of {", ".join(kinds)}, not {how!r}')
 
 
-def show(values: Iterable[Any], how: Shown, field: pa.Field, *, absent: bool = False) -> pa.Array:
-    """A column of texts or of pickles. With `absent`, None stands for a missing value."""
+def show(values: Sequence[Any], how: Shown, field: pa.Field, missing: Sequence[bool] | None = None) -> pa.Array:
+    """A column of texts or of pickles, with null for what is missing."""
     make: Callable[[Any], Any] = repr if how == "text" else _pickle
-    return pa.array([None if absent and value is None else make(value) for value in values], field.type)
+    lacks = missing or [False] * len(values)
+    return pa.array([None if lack else make(value) for value, lack in zip(values, lacks, strict=True)], field.type)
 
 
 def _pickle(value: Any) -> bytes:
@@ -201,6 +228,16 @@ def _join(rows: list[EntryRows]) -> EntryRows:
 def in_samples(weights: dict[int, int]) -> list[tuple[int, int]]:
     """Ranges of key groups [first, last), each usually large enough to show what entries look like."""
     return split_groups(weights, max(1, sum(weights.values()) // _SAMPLE_BYTES))
+
+
+def split_evenly(
+    stored: StoredCheckpoint, uid: str, tables: Collection[str], most: int | None = None
+) -> list[tuple[int, int]]:
+    """The key groups of these tables of an operator as ranges [first, last) that are read together, of about equal size in
+    bytes; at most `most` of them. Empty if there are no entries."""
+    weights = stored.weights(uid, tables)
+    parts = max(stored.operator(uid).parallelism, sum(weights.values()) // GROUPS_AT_ONCE + 1)
+    return split_groups(weights, parts if most is None else most)
 
 
 def split_groups(weights: dict[int, int], parts: int) -> list[tuple[int, int]]:

@@ -3,7 +3,7 @@ the records that were in flight."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -28,6 +28,7 @@ from tailrace.statedata.columns import (
     show,
     split_groups,
 )
+from tailrace.statedata.keyed_states import KeyedStates
 from tailrace.statedata.stored import StoredCheckpoint
 from tailrace.statedata.types import MOMENT, NoColumn, column_for
 from tailrace.storage.finding import checkpoints_in
@@ -96,7 +97,7 @@ class Listing:
 
     def _array(self, values: list[Any], field: pa.Field) -> pa.Array:
         if field.name in self.open and self.how != "columns":
-            return show(values, self.how, field, absent=self.absent)
+            return show(values, self.how, field, [value is None for value in values] if self.absent else None)
         if pa.types.is_timestamp(field.type) and field.name not in self.open:
             return _maybe_moments(values, field)
         try:
@@ -348,7 +349,7 @@ class InFlightListing(Listing):
             yield (*own, group, time, value)
 
 
-View = StateColumns | Listing
+View = StateColumns | KeyedStates | Listing
 WHATS = ("state", "timers", "positions", "waiting", "inflight", "feedback", "operators", "checkpoints")
 """The parts of a checkpoint that can be read, and the list of checkpoints."""
 
@@ -360,17 +361,23 @@ def view_of(
     state: str | None = None,
     keys: str = "columns",
     values: str | None = None,
+    states: Sequence[str] | None = None,
 ) -> View:
-    """One part of a checkpoint as rows. `keys` and `values` set the form in which these are shown; without `values`, states
-    are shown as columns, and everything else as text. Raises `ConfigError` for options that do not go together, and
+    """One part of a checkpoint as rows. `states` names several states of an operator, which are read together. `keys` and
+    `values` set the form in which these are shown; without `values`, states are shown as columns, and everything else as
+    text. Raises `ConfigError` for options that do not go together, and
     `CheckpointNotFound`, with a list of what there is, for an operator or state that does not exist."""
     if what not in WHATS:
         raise ConfigError(f'option "what" is one of {", ".join(WHATS)}, not {what!r}')
     if state is not None and what != "state":
         raise ConfigError(f'option "state" names a state, and "what" asks for {what}: leave one of them out')
+    if states is not None and (state is not None or what != "state"):
+        raise ConfigError('option "states" names several states: it goes without "state", and without "what"')
     if what == "state":
         if uid is None:
             raise CheckpointNotFound(f"{stored.url}: say of which operator, with its uid; {stored.contents()}")
+        if states is not None:
+            return KeyedStates(stored, uid, states, keys, values or "columns")
         return StateColumns(stored, uid, state, keys, values or "columns")
     if what == "timers":
         return TimerListing(stored, keys, _one_with(stored, "timers", uid))

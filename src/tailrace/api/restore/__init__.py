@@ -3,5 +3,5 @@
 - `kinds`: the kind and the shape of operators, which checkpoints record.
 - `compatibility`: whether a checkpoint fits a dataflow; `dry_run` is the report of it.
 - `identity`: which dataflow a job has run.
-- `savepoints`: savepoints that are written without a job.
+- `savepoints`: savepoints that are written without a job, and state as a DataFrame.
 """

@@ -1,10 +1,11 @@
-"""Savepoints that are written without a job: a new job starts from history, or goes on from a changed checkpoint."""
+"""State outside of jobs. Savepoints that are written without a job: a new job starts from history, or goes on from a changed
+checkpoint. And the state of an operator as a DataFrame."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
@@ -20,6 +21,9 @@ from tailrace.state.format import TableInfo
 from tailrace.state.handles import State, states_of
 from tailrace.state.operator_state import BROADCAST, declared_operator_states, other_kind
 from tailrace.state.ttl import plain_encoding
+
+if TYPE_CHECKING:
+    from os import PathLike
 
 Change = Callable[[Any, Any], Iterable[tuple[Any, Any]]]
 
@@ -73,10 +77,7 @@ class SavepointWriter:
         `max_parallelism` is a multiple of the checkpoint's, among which keys are dealt out anew. `storage_options` go to the
         filesystem (fsspec). Raises `CheckpointNotFound` or `CheckpointCorrupt` for a checkpoint that cannot be read, and
         `ConfigError` for what is no path, and no multiple."""
-        path = getattr(path, "__fspath__", lambda: path)()
-        if not isinstance(path, str) or not path:
-            raise ConfigError(f"SavepointWriter.of needs the path of a checkpoint, not {path!r}")
-        base = launcher().open_checkpoint(path, storage_options)
+        base = launcher().open_checkpoint(_path_of(path, "SavepointWriter.of"), storage_options)
         there = base.manifest.max_parallelism
         made = cls(max_parallelism=there if max_parallelism is None else max_parallelism)
         if made.max_parallelism % there:
@@ -218,3 +219,46 @@ def _declaration(function: Any, state: str, who: str) -> tuple[TableInfo, Any]:
     one = found[state]
     codec = codec_for(one.kind, one.type, one.encoding, one.name)
     return TableInfo(one.name, one.kind, codec.name, type_name(one.type), aggregate=one.aggregated_by), one.type
+
+
+def read_state(
+    path: str | PathLike[str],
+    uid: str,
+    states: Sequence[str] | None = None,
+    *,
+    checkpoint: int | None = None,
+    keys: Literal["columns", "text", "pickle"] = "columns",
+    values: Literal["columns", "text", "pickle"] = "columns",
+    spark: Any = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Any:
+    """A DataFrame of the state of an operator in a checkpoint: `key`, for windows `namespace` (the start of the window), and
+    a column for each state, which has its name. There is a row for each key that one of the states has; states that lack it
+    have null.
+
+    - `path`: a checkpoint, a savepoint, or a folder, as `from_checkpoint` takes it, except "latest". Of a folder the
+      newest checkpoint is read, and each query of the DataFrame reads that one.
+    - `uid`: the uid of the operator.
+    - `states`: the names of its states; None for all that it declares with a key.
+    - `checkpoint`: the number of an older checkpoint in that folder.
+    - `keys`, `values`: "columns" of their own types, "text" (what `repr` returns), or "pickle".
+    - `spark`: a session; None for the active one, or a local one that is made now.
+    - `storage_options`: options for the filesystem (fsspec).
+
+    Raises `CheckpointNotFound`, with a list of what there is, `ConfigError` for states that do not go together, and
+    `IncompatibleState` where no type of column holds keys or values, or classes of the program are not found."""
+    if isinstance(states, str):
+        raise ConfigError(f"tr.read_state: states is a list of names, such as [{states!r}]")
+    if checkpoint is not None and (not isinstance(checkpoint, int) or isinstance(checkpoint, bool)):
+        raise ConfigError(f"tr.read_state: checkpoint is the number of a checkpoint, not {checkpoint!r}")
+    forms = {"keys": keys, "values": values}
+    place = _path_of(path, "tr.read_state")
+    return launcher().state_dataframe(spark, place, uid, states, checkpoint, forms, storage_options)
+
+
+def _path_of(path: Any, who: str) -> str:
+    """A path as a text."""
+    path = getattr(path, "__fspath__", lambda: path)()
+    if not isinstance(path, str) or not path:
+        raise ConfigError(f"{who} needs the path of a checkpoint, not {path!r}")
+    return path

@@ -17,7 +17,7 @@ import contextlib
 import os
 import pickle
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,17 +25,28 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from tailrace.errors import ConfigError
 from tailrace.spark.cluster.application import application
+from tailrace.spark.cluster.defaults import DEFAULTS
+from tailrace.spark.cluster.session import active_or_local
 from tailrace.spark.data.jobfolders import checkpoint_folder
-from tailrace.spark.data.readoptions import number_of, positive_number, storage_options, truth, with_known_names
+from tailrace.spark.data.readoptions import (
+    number_of,
+    positive_number,
+    storage_options,
+    storage_text,
+    truth,
+    with_known_names,
+)
 from tailrace.spark.data.schemas import arrow_schema, spark_columns, spark_schema
 from tailrace.spark.shipping import program
+from tailrace.statedata.keyed_states import KeyedStates
 from tailrace.statedata.listings import View, view_of
 from tailrace.statedata.stored import StoredCheckpoint
+from tailrace.storage.opening import absolute
 from tailrace.storage.store import folder_name
 
 FORMAT = "tailrace-state"
 _OPTIONS = (
-    "path", "job", "checkpoint", "what", "uid", "state", "keys", "values", "partitions", "live", "storageOptions",
+    "path", "job", "checkpoint", "what", "uid", "state", "states", "keys", "values", "partitions", "live", "storageOptions",
 )  # fmt: skip
 
 
@@ -51,6 +62,8 @@ class ReadOptions:
     what: str
     uid: str | None
     state: str | None
+    states: tuple[str, ...] | None
+    """Several states of an operator, which are read together."""
     keys: str
     values: str | None
     partitions: int | None
@@ -74,6 +87,7 @@ class ReadOptions:
             given.get("what", "state"),
             given.get("uid"),
             given.get("state"),
+            _names(given.get("states")),
             given.get("keys", "columns"),
             given.get("values"),
             positive_number(given, "partitions"),
@@ -83,7 +97,12 @@ class ReadOptions:
     def view(self) -> View:
         """The view that these options describe. Raises what `view_of` raises, and `CheckpointNotFound`."""
         stored = StoredCheckpoint.open(self.path, self.storage, self.checkpoint)
-        return view_of(stored, self.what, self.uid, self.state, self.keys, self.values)
+        return view_of(stored, self.what, self.uid, self.state, self.keys, self.values, self.states)
+
+
+def _names(text: str | None) -> tuple[str, ...] | None:
+    """Names with commas between them; None where none are given."""
+    return None if text is None else tuple(name.strip() for name in text.split(","))
 
 
 class StatePartition(InputPartition):
@@ -154,6 +173,26 @@ def register(spark: Any) -> None:
     # A class of `__main__` travels by value, and so with what it carries; one of a module would travel as its name.
     carrying = {"carried": carry(), "folder": os.getcwd(), "__module__": program.MAIN}
     spark.dataSource.register(type(StateSource.__name__, (StateSource,), carrying))
+
+
+def state_dataframe(
+    spark: Any,
+    path: str,
+    uid: str,
+    states: Sequence[str] | None,
+    checkpoint: int | None,
+    forms: Mapping[str, str],
+    storage: Mapping[str, Any] | None,
+) -> Any:
+    """A DataFrame of the state of an operator, in one checkpoint: `tr.read_state`. `forms` has the forms of keys and values.
+    Without a session it takes the active one, or makes a local one."""
+    stored = StoredCheckpoint.open(absolute(path), storage, checkpoint)
+    view = KeyedStates(stored, uid, states, **forms)
+    columns = spark_schema(spark_columns(view.schema(), "tr.read_state"))
+    spark = spark or active_or_local(DEFAULTS.most_workers() + 1, DEFAULTS.spark_master(), DEFAULTS.conf)
+    register(spark)
+    chosen = {"path": stored.url, "uid": uid, "states": ",".join(view.names), **forms, **storage_text(storage)}
+    return spark.read.format(FORMAT).options(**chosen).schema(columns).load()
 
 
 def carry() -> bytes:

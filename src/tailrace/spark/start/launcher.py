@@ -18,7 +18,7 @@ from tailrace.runtime.driver.exits import watch
 from tailrace.runtime.job import JOBS, Job
 from tailrace.spark.cluster.defaults import DEFAULTS
 from tailrace.spark.cluster.session import active_or_local
-from tailrace.spark.data import outputsource, savepoints, streaming
+from tailrace.spark.data import outputsource, savepoints, statesource, streaming
 from tailrace.spark.data.dataframes import DataFrame, DataFrameSource
 from tailrace.spark.data.places import checked_work_dir
 from tailrace.spark.data.scans import table_reader
@@ -51,6 +51,7 @@ __all__ = [
     "note_session",
     "open_checkpoint",
     "session",
+    "state_dataframe",
     "streaming_sink",
     "streaming_source",
     "submit",
@@ -64,6 +65,7 @@ collect_sink = Collect
 dataframe_source = DataFrameSource
 dataframe_sink = DataFrame
 streaming_sink = streaming.Streaming
+state_dataframe = statesource.state_dataframe
 
 
 def default_parallelism() -> int | Elastic:
