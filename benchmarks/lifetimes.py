@@ -18,7 +18,7 @@ from tailrace.elements.batches import Rows
 from tailrace.elements.cuts import CutRequest
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import KeyedProcess
-from tailrace.state.memory import MemoryBackend
+from tailrace.state.memory_backend import MemoryBackend
 from tailrace.task.channels.services import Services
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.subtask.chain import RUNTIME

@@ -13,7 +13,7 @@ from typing import Any
 import tailrace as tr
 from tailrace.elements.cuts import CutRequest
 from tailrace.state.layers import LayeredBackend
-from tailrace.state.memory import MemoryBackend
+from tailrace.state.memory_backend import MemoryBackend
 from tailrace.storage.disk_backend import DiskBackend
 
 

@@ -15,7 +15,7 @@ from tailrace.elements.cuts import CutRequest
 from tailrace.errors import ConfigError, IncompatibleState, UserCodeError
 from tailrace.state import layers
 from tailrace.state.layers import LayeredBackend
-from tailrace.state.memory import MemoryBackend
+from tailrace.state.memory_backend import MemoryBackend
 from tailrace.testing.backends import CHECKS, Files, Scenario, Snapshot
 
 Make = Callable[..., LayeredBackend]

@@ -7,7 +7,7 @@ import pytest
 from tailrace.elements.keygroups import KeyGroups
 from tailrace.state.backend import Block
 from tailrace.state.blocks import BLOCK_BYTES, BLOCK_ENTRIES, Blocks, Encoder
-from tailrace.state.memory import MemoryBackend
+from tailrace.state.memory_backend import MemoryBackend
 
 
 def made_of(sizes: list[int], portion: int | None) -> list[Block]:

@@ -14,7 +14,7 @@ import tailrace as tr
 from tailrace.errors import CheckpointCorrupt, ConfigError, IncompatibleState, UserCodeError
 from tailrace.state.codecs import Entries, codec_for, immutable, pack, unpack
 from tailrace.state.handles import State
-from tailrace.state.memory import MemoryBackend
+from tailrace.state.memory_backend import MemoryBackend
 from tailrace.testing.backends import Files
 
 

@@ -23,7 +23,7 @@ from tailrace.elements.cuts import CutRequest
 from tailrace.state.comingback import comes_back
 from tailrace.state.handles import NoKey, ValueState
 from tailrace.state.layers import LayeredBackend
-from tailrace.state.memory import MemoryBackend
+from tailrace.state.memory_backend import MemoryBackend
 from tailrace.storage.disk_backend import DiskBackend
 from tailrace.testing.backends import Files, Snapshot
 

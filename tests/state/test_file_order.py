@@ -9,7 +9,7 @@ import subprocess
 import sys
 from typing import Any
 
-from tailrace.state.memory import MemoryBackend
+from tailrace.state.memory_backend import MemoryBackend
 from tailrace.testing.backends import Files, Snapshot
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import tailrace as tr
 from tailrace.state.backend import Backend
-from tailrace.state.memory import MemoryBackend
+from tailrace.state.memory_backend import MemoryBackend
 from tailrace.state.views import ListView, MapView
 from tailrace.storage.disk_backend import DiskBackend
 from tailrace.testing.backends import Files

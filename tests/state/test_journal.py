@@ -9,7 +9,7 @@ import tailrace as tr
 from tailrace.elements.cuts import CutKind, CutRequest
 from tailrace.state.handles import bind_all
 from tailrace.state.journal import Journal, keep_journal
-from tailrace.state.memory import MemoryBackend
+from tailrace.state.memory_backend import MemoryBackend
 from tailrace.task.operators.timer_heap import JournaledTimers
 
 

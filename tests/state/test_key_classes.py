@@ -15,7 +15,7 @@ from tailrace.elements.plainkeys import plain_key
 from tailrace.errors import CheckpointCorrupt, IncompatibleState
 from tailrace.state import codecs
 from tailrace.state.layers import LayeredBackend
-from tailrace.state.memory import MemoryBackend
+from tailrace.state.memory_backend import MemoryBackend
 from tailrace.testing.backends import Files
 
 HEAD = "from dataclasses import dataclass\nfrom enum import Enum\nfrom typing import Any, NamedTuple\n"

@@ -22,7 +22,7 @@ import tailrace as tr
 from tailrace.elements.cuts import CutRequest
 from tailrace.errors import UserCodeError
 from tailrace.state.codecs import codec_for
-from tailrace.state.memory import MemoryBackend
+from tailrace.state.memory_backend import MemoryBackend
 from tailrace.state.roundtrip import same
 
 

@@ -17,7 +17,7 @@ from tailrace.state import layers
 from tailrace.state.backend import MetaPart
 from tailrace.state.blocks import BLOCK_BYTES
 from tailrace.state.layers import LayeredBackend
-from tailrace.state.memory import MemoryBackend
+from tailrace.state.memory_backend import MemoryBackend
 from tailrace.state.operator_state import OperatorState, OperatorStates
 from tailrace.task.operators.groupchains import GroupChains
 from tailrace.testing.backends import Files, Snapshot

@@ -22,7 +22,7 @@ from tailrace.graph.graph import Node
 from tailrace.graph.operators import KeyedProcess
 from tailrace.state.backend import MetaPart
 from tailrace.state.expiry import Expiry, ExpiryOf
-from tailrace.state.memory import MemoryBackend
+from tailrace.state.memory_backend import MemoryBackend
 from tailrace.state.ttl import stamps_of
 from tailrace.storage.disk_backend import DiskBackend
 from tailrace.task.channels.services import Services

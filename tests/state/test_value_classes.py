@@ -18,7 +18,7 @@ from tailrace.elements.valueclasses import Shapes
 from tailrace.errors import IncompatibleState
 from tailrace.state.backend import MetaPart
 from tailrace.state.declarations import goes_on, type_name
-from tailrace.state.memory import MemoryBackend
+from tailrace.state.memory_backend import MemoryBackend
 from tailrace.state.operator_state import OperatorStates
 from tailrace.storage.disk_backend import DiskBackend
 from tailrace.testing.backends import Files

@@ -22,7 +22,7 @@ from tailrace.state import layers
 from tailrace.state.format import Index, OperatorPart
 from tailrace.state.layers import LayeredBackend
 from tailrace.state.manifest import Manifest
-from tailrace.state.memory import MemoryBackend
+from tailrace.state.memory_backend import MemoryBackend
 from tailrace.state.parts import BlockOf, ChainsOf
 from tailrace.storage.reading import read_state
 from tailrace.task.operators.groupchains import GroupChains

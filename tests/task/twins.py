@@ -17,7 +17,7 @@ from tailrace.elements.batches import Columns, Rows
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Aggregate
 from tailrace.state import layers
-from tailrace.state.memory import MemoryBackend
+from tailrace.state.memory_backend import MemoryBackend
 from tailrace.task.channels.services import Services
 from tailrace.task.operators.aggregates.running import AggregateTask, StatefulTask
 from tailrace.task.operators.context import OperatorContext

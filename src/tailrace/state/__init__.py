@@ -3,8 +3,8 @@ checkpoints.
 
 - `handles`, `operator_state`, `broadcast_state`: what users declare, and the handles that functions use. `views`: copies
   that refuse changes. `declarations`, `roundtrip`: declared types, and encodings that must give a value back.
-- `backend`: the contract. `memory`: the backend in memory (the one on disk is `storage.disk_backend`). `tables`, `layers`:
-  the layers of both, and their snapshots. `fronts`: columns above them.
+- `backend`: the contract. `memory_backend`, `memory_base`: the backend in memory, and the dictionaries that hold its values
+  (the one on disk is `storage.disk_backend`). `tables`, `layers`: the layers of both, and their snapshots.
 - `ttl`: states with a time to live, their declaration and form. `expiry`: which entries are over. `livinghandles`: handles
   that give what lives. `sweeping`: the removal of the rest.
 - `codecs`, `blocks`, `format`, `manifest`, `paths`: values, blocks, files and manifests as bytes, and where files lie.

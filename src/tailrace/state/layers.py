@@ -30,8 +30,9 @@ from tailrace.state.comingback import comes_back
 from tailrace.state.declarations import type_name
 from tailrace.state.expiry import ExpiryOf
 from tailrace.state.format import TableInfo
+from tailrace.state.memory_base import ExactBase, MemoryBase, Stored
 from tailrace.state.restoring import Restoring
-from tailrace.state.tables import Base, ExactBase, Keys, Layer, MemoryBase, StateTable, Stored
+from tailrace.state.tables import Base, Keys, Layer, StateTable
 from tailrace.state.ttl import Ttl, stamped_codec
 
 SMALL = 20_000

@@ -15,7 +15,8 @@ from typing import Any
 
 from tailrace.elements.timestamps import MIN_TIME
 from tailrace.state.expiry import Lifetime
-from tailrace.state.tables import MISSING, StateTable, Stored
+from tailrace.state.memory_base import Stored
+from tailrace.state.tables import MISSING, StateTable
 from tailrace.state.ttl import living, size_of, stamps_in, stamps_of
 
 _PORTION = 32

@@ -26,7 +26,6 @@ from tailrace.elements.plainkeys import plain_key
 from tailrace.state.codecs import Codec, immutable
 from tailrace.state.comingback import comes_back
 from tailrace.state.format import TableInfo
-from tailrace.state.fronts import Front, FrozenColumns
 
 MISSING: Any = object()
 _SAMPLE = 1_000
@@ -41,6 +40,47 @@ Portion = tuple[list[Any], list[Any] | None, list[bytes]]
 Keys = dict[Any, None]
 """Distinct keys, in the order in which they came. Files have keys in this order; the order of a `set` of texts differs
 between processes."""
+
+
+class FrozenColumns(Protocol):
+    """Entries of a frozen layer that are still in columns."""
+
+    def take(self, limit: int) -> dict[Any, Any]:
+        """Takes the next entries; empty when there are no more."""
+
+    def drop(self, limit: int) -> list[Any]:
+        """Takes the next keys that were deleted; empty when there are no more."""
+
+    @property
+    def drops(self) -> int:
+        """Number of deleted keys that are left."""
+
+    def __len__(self) -> int:
+        """Number of entries and deleted keys that are left."""
+
+
+class Front(Protocol):
+    """Columns that an operator keeps for a table, above `top`."""
+
+    def entries(self) -> int:
+        """Number of entries of the table."""
+
+    def about(self) -> int:
+        """Approximate number of entries of the table, without looking at each."""
+
+    def everything(self) -> dict[Any, Any] | None:
+        """All entries of the table, if the columns hold all of them; else None. Reading them changes nothing."""
+
+    def cut(self) -> FrozenColumns | None:
+        """The entries that were written since the last cut, as they are now."""
+
+    def take_back(self, columns: FrozenColumns, taken: int) -> None:
+        """Counts as written again what is left of such columns, the last `taken` entries that were taken from them, and all
+        deleted keys: deleting a key twice does no harm."""
+
+    def take_written(self) -> tuple[dict[Any, Any], list[Any]]:
+        """Takes the entries that were written since the last cut, and the keys that were deleted. They do not count as
+        written any more."""
 
 
 class Layer:
@@ -137,93 +177,6 @@ class Base(Protocol):
 
     def items(self) -> Iterator[tuple[Any, Any]]:
         """All entries. The caller must write nothing meanwhile."""
-
-
-class MemoryBase:
-    """A base of Python objects.
-
-    It is one flat dictionary, so that a read needs no key group, and per group a list of its keys for writing the group
-    as a whole: 8 bytes per key, while a set per group would take about 60. A deleted key stays in its list until about as
-    many are deleted as alive.
-    """
-
-    mutable = True
-
-    def __init__(self) -> None:
-        self.values: dict[Any, Any] = {}
-        self.alive: dict[int, int] = {}
-        self.listed: dict[int, list[Any]] = {}
-
-    def get(self, key: Any, default: Any, /) -> Any:
-        return self.values.get(key, default)
-
-    @property
-    def count(self) -> int:
-        return len(self.values)
-
-    def put(self, key: Any, value: Any, group: int, data: bytes | None = None) -> bytes | None:
-        values = self.values
-        before = len(values)
-        values[key] = value
-        if len(values) != before:
-            self.alive[group] = self.alive.get(group, 0) + 1
-            listed = self.listed.get(group)
-            if listed is None:
-                self.listed[group] = [key]
-            else:
-                listed.append(key)
-        return None
-
-    def remove(self, key: Any, group: int) -> None:
-        if key not in self.values:
-            return
-        del self.values[key]
-        left = self.alive[group] - 1
-        if not left:
-            del self.alive[group], self.listed[group]
-            return
-        self.alive[group] = left
-        if len(self.listed[group]) > 2 * left + 64:
-            self._keys(group)
-
-    def _keys(self, group: int) -> list[Any]:
-        """The keys of a group, each once. Removes deleted and repeated keys from its list."""
-        listed = self.listed.get(group, [])
-        if len(listed) != self.alive.get(group, 0):
-            values = self.values
-            listed = self.listed[group] = [key for key in dict.fromkeys(listed) if key in values]
-        return listed
-
-    def commit(self) -> None:
-        pass
-
-    def cut(self) -> None:
-        pass  # nothing is written below a freeze until the next one
-
-    def uncut(self) -> None:
-        pass
-
-    def entry_at_cut(self, key: Any, group: int) -> Entry | None:
-        value = self.values.get(key, MISSING)
-        return None if value is MISSING else (key, value, None)
-
-    def group(self, group: int, portion: int) -> Iterator[Portion]:
-        values, keys = self.values, self._keys(group)
-        for i in range(0, len(keys), portion):
-            some = keys[i : i + portion]
-            yield some, [values[key] for key in some], []
-
-    def scan(self, group: int, portion: int) -> Iterator[Portion]:
-        values, keys = self.values, self._keys(group)
-        for i in range(0, len(keys), portion):
-            some = [key for key in keys[i : i + portion] if key in values]
-            yield some, [values[key] for key in some], []
-
-    def keys(self) -> Iterator[Any]:
-        return iter(self.values)
-
-    def items(self) -> Iterator[tuple[Any, Any]]:
-        return iter(self.values.items())
 
 
 class StateTable:
@@ -504,36 +457,3 @@ class StateTable:
         """Writes an entry into the base, while restoring."""
         self.layered = True
         self.base.put(plain_key(key), value, group, data)
-
-
-class Stored:
-    """A value of an `ExactBase`, as the bytes that a checkpoint has of it."""
-
-    __slots__ = ("data",)
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-
-
-class ExactBase(MemoryBase):
-    """A base of Python objects. It holds values that do not come back from their bytes as they are in the form of these
-    bytes (B8)."""
-
-    def __init__(self, codec: Codec) -> None:
-        super().__init__()
-        self._decode = codec.decode
-
-    def get(self, key: Any, default: Any, /) -> Any:
-        found = self.values.get(key, default)
-        return self._decode(found.data) if type(found) is Stored else found
-
-    def put(self, key: Any, value: Any, group: int, data: bytes | None = None) -> bytes | None:
-        kept = value if data is None or comes_back(value) else Stored(data)
-        return super().put(key, kept, group)
-
-    def entry_at_cut(self, key: Any, group: int) -> Entry | None:
-        found = super().entry_at_cut(key, group)
-        return found if found is None or type(found[1]) is not Stored else (key, None, found[1].data)
-
-    def items(self) -> Iterator[tuple[Any, Any]]:
-        return ((key, self.get(key, None)) for key in self.values)

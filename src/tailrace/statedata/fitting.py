@@ -32,7 +32,7 @@ from tailrace.state.backend import MetaPart
 from tailrace.state.format import OURS
 from tailrace.state.handles import states_of
 from tailrace.state.manifest import OperatorRecord
-from tailrace.state.memory import MemoryBackend
+from tailrace.state.memory_backend import MemoryBackend
 from tailrace.state.operator_state import OperatorStates, declared_operator_states
 from tailrace.state.parts import BlockOf, MetaOf
 from tailrace.statedata.columns import in_samples

@@ -25,10 +25,11 @@ from tailrace.state.blocks import Blocks, Encoder
 from tailrace.state.codecs import Codec, codec_for, pickle_codec
 from tailrace.state.format import JOINED, Index, OperatorPart, TableInfo
 from tailrace.state.manifest import StateFile
+from tailrace.state.memory_base import MemoryBase
 from tailrace.state.operator_state import BROADCAST, saved_copy
 from tailrace.state.parts import BlockOf
 from tailrace.state.paths import state_file
-from tailrace.state.tables import MemoryBase, StateTable
+from tailrace.state.tables import StateTable
 from tailrace.statedata.dealing import Dealing
 from tailrace.statedata.stored import StoredCheckpoint
 from tailrace.statedata.values import is_tuple, state_values

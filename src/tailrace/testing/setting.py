@@ -22,7 +22,7 @@ from tailrace.graph.plan import Plan
 from tailrace.graph.sizes import Sizes, plan_of_size
 from tailrace.runtime.worker.random_state import SharedGenerators
 from tailrace.state.backend import Backend
-from tailrace.state.memory import MemoryBackend
+from tailrace.state.memory_backend import MemoryBackend
 from tailrace.storage.disk_backend import DiskBackend
 from tailrace.task.contract.jobspec import JobSpec
 from tailrace.task.contract.outside import Outside

@@ -14,7 +14,7 @@ import tailrace as tr
 from tailrace.protocol.deployment import Deploy, Leave, Peer, Welcome
 from tailrace.protocol.standby import Hold, StandBy, StateHeld, TakeSlot
 from tailrace.state.manifest import Manifest, StateFile, decode_manifest, encode_manifest
-from tailrace.state.memory import MemoryBackend
+from tailrace.state.memory_backend import MemoryBackend
 from tailrace.state.parts import MetaOf
 from tailrace.task.contract.actions import ReadState, ToCoordinator
 from tailrace.task.contract.events import CoordinatorSaid, StatePartRead, StateRead

@@ -11,7 +11,7 @@ import tailrace as tr
 from tailrace.elements.cuts import CutRequest
 from tailrace.elements.frames import ChannelId
 from tailrace.elements.markers import Barrier
-from tailrace.state.memory import MemoryBackend
+from tailrace.state.memory_backend import MemoryBackend
 from tailrace.task.channels.services import Services
 from tailrace.task.failover.steps import replay_cut
 from tailrace.task.slice.machine import Slice

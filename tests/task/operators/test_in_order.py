@@ -20,7 +20,7 @@ from tailrace.elements.timestamps import MAX_TIME
 from tailrace.errors import IncompatibleState, UserCodeError
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import CoProcess, KeyedProcess
-from tailrace.state.memory import MemoryBackend
+from tailrace.state.memory_backend import MemoryBackend
 from tailrace.storage.disk_backend import DiskBackend
 from tailrace.task.channels.services import Services
 from tailrace.task.operators.context import OperatorContext

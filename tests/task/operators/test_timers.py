@@ -13,7 +13,7 @@ import tailrace as tr
 from tailrace.elements.cuts import CutRequest
 from tailrace.elements.plainkeys import NAN, plain_key
 from tailrace.elements.timestamps import LAST_TIME, MAX_TIME, MIN_TIME
-from tailrace.state.memory import MemoryBackend
+from tailrace.state.memory_backend import MemoryBackend
 from tailrace.task.operators.timer_heap import Timers, timers_of
 from tailrace.testing.backends import Files
 

@@ -28,7 +28,7 @@ from tailrace.elements.timestamps import (
     seconds,
 )
 from tailrace.errors import IncompatibleState
-from tailrace.state.memory import MemoryBackend
+from tailrace.state.memory_backend import MemoryBackend
 from tailrace.task.operators.timer_heap import Timers, timers_of
 from tailrace.task.operators.timestamps import arrow_times, times_of
 from tailrace.testing.backends import Files

@@ -15,7 +15,7 @@ from tailrace.elements.frames import BARRIER, END, ROWS, WATERMARK, ChannelId, d
 from tailrace.elements.markers import Barrier, EndOfInput, Watermark
 from tailrace.elements.timestamps import MIN_TIME
 from tailrace.protocol.snapshot import SubtaskAck
-from tailrace.state.memory import MemoryBackend
+from tailrace.state.memory_backend import MemoryBackend
 from tailrace.task.channels.services import Services
 from tailrace.task.subtask.idleness import Idle, Reason
 from tailrace.task.subtask.machine import ORDER, Task

@@ -23,7 +23,7 @@ from tailrace.state.format import (
     index_place,
 )
 from tailrace.state.format import read_index as read
-from tailrace.state.memory import MemoryBackend
+from tailrace.state.memory_backend import MemoryBackend
 from tailrace.task.channels.channel_logs import LogFrame
 from tailrace.task.channels.services import Services
 from tailrace.task.contract.actions import DropState, WriteState

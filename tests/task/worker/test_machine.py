@@ -32,7 +32,7 @@ from tailrace.protocol.deployment import (
 from tailrace.protocol.recovery import Reset, WasReset
 from tailrace.protocol.snapshot import Abort, Ack, Complete, Declined, Trigger
 from tailrace.protocol.termination import EventTimeMoved, Quiet
-from tailrace.state.memory import MemoryBackend
+from tailrace.state.memory_backend import MemoryBackend
 from tailrace.task.channels.outbox import MAX_AGE
 from tailrace.task.contract.actions import (
     CallSink,

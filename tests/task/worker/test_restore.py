@@ -16,7 +16,7 @@ from tailrace.protocol.deployment import Deploy, Deployed, Failed, OperatorEvent
 from tailrace.protocol.recovery import Reset, WasReset
 from tailrace.protocol.snapshot import Abort, Ack, Complete, Trigger
 from tailrace.state.manifest import Manifest, OperatorRecord, Prepared, StateFile, decode_manifest, encode_manifest
-from tailrace.state.memory import MemoryBackend
+from tailrace.state.memory_backend import MemoryBackend
 from tailrace.state.parts import ChainsOf, MetaOf
 from tailrace.storage.reading import read_placed, read_state
 from tailrace.task.contract.actions import (

@@ -20,7 +20,7 @@ from tailrace.protocol.snapshot import Trigger
 from tailrace.runtime.eventloop import storing
 from tailrace.runtime.eventloop.loop import EventLoop
 from tailrace.state.backend import Backend
-from tailrace.state.memory import MemoryBackend
+from tailrace.state.memory_backend import MemoryBackend
 from tailrace.task.contract.actions import DropState, WriteState
 from tailrace.task.contract.events import CoordinatorSaid, Encode, Flush, PeersConnected, Step
 from tailrace.task.contract.jobspec import JobSpec

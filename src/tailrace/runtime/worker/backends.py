@@ -6,7 +6,7 @@ import os
 import threading
 
 from tailrace.state.backend import Backend
-from tailrace.state.memory import MemoryBackend
+from tailrace.state.memory_backend import MemoryBackend
 from tailrace.storage.scratch import Scratch, remove_abandoned
 from tailrace.task.contract.jobspec import JobSpec
 

@@ -20,7 +20,7 @@ from tailrace.state.expiry import Expiry
 from tailrace.state.format import TableInfo
 from tailrace.state.handles import bind_all, check_bound
 from tailrace.state.livinghandles import Lifetimes
-from tailrace.state.memory import MemoryBackend
+from tailrace.state.memory_backend import MemoryBackend
 from tailrace.state.operator_state import OperatorStates
 from tailrace.state.sharing import Sharing, UsedEntry, entry_of
 from tailrace.state.tables import StateTable

@@ -12,7 +12,8 @@ from tailrace.state.backend import Backend
 from tailrace.state.codecs import pickle_codec
 from tailrace.state.format import TableInfo
 from tailrace.state.journal import Journal
-from tailrace.state.tables import MISSING, MemoryBase, StateTable
+from tailrace.state.memory_base import MemoryBase
+from tailrace.state.tables import MISSING, StateTable
 
 _SLACK = 64
 

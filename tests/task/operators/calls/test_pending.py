@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tailrace.elements.timestamps import NO_TIME
-from tailrace.state.memory import MemoryBackend
+from tailrace.state.memory_backend import MemoryBackend
 from tailrace.task.operators.calls.pending import PendingRecords
 
 

@@ -1,4 +1,4 @@
-"""State of built-in aggregates in columns, above the table of their entries (`state.fronts.Front`).
+"""State of built-in aggregates in columns, above the table of their entries (`state.tables.Front`).
 
 Each distinct key has a slot, and the accumulators are arrays by slot. A key that comes for the first time is looked up in
 the table below. At each cut, what was written goes into the table as the entries that the operator would have in rows, so
@@ -14,8 +14,7 @@ import pyarrow as pa
 
 from tailrace.elements.keyslots import KeySlots, key_slots
 from tailrace.elements.slottables import Slots, grow
-from tailrace.state.fronts import FrozenColumns
-from tailrace.state.tables import StateTable
+from tailrace.state.tables import FrozenColumns, StateTable
 from tailrace.task.channels.keys import settled_keys
 from tailrace.task.operators.aggregates.accumulators import Accumulators, Array, accumulators_of
 from tailrace.task.operators.aggregates.arrow import GroupedBatch

@@ -1,5 +1,5 @@
 """Kept records in columns, as checkpoints have them: the front above the table of their blocks
-(`state.fronts.Front`).
+(`state.tables.Front`).
 
 A cut puts the records that no checkpoint has into chunks. Each key group of a chunk is a *block*, an entry of the table:
 (a key of the group, input, chunk, 0) -> columns. The marks that records of a block get later are an entry of their own,
@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
-from tailrace.state.fronts import FrozenColumns
+from tailrace.state.tables import FrozenColumns
 from tailrace.task.operators.stores.segments import GONE, MATCHED, UNWRITTEN, KeptSegment, Side
 
 Array = np.ndarray[Any, Any]

@@ -1,5 +1,5 @@
 """View of windows in arrays for checkpoints: the fronts above the tables of windows and of their timers
-(`state.fronts.Front`).
+(`state.tables.Front`).
 
 Of what was written and deleted between two cuts, the entries are made as they would be in rows: all windows of each key
 with a window that changed, and the timers that were set.
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tailrace.elements.slottables import Slots
-from tailrace.state.fronts import FrozenColumns
+from tailrace.state.tables import FrozenColumns
 from tailrace.task.channels.keys import settled_keys
 from tailrace.task.operators.aggregates.state import AccumulatorSnapshot
 from tailrace.task.operators.windows.state import WindowState

@@ -1,4 +1,4 @@
-"""View of sessions in arrays for checkpoints: the front above their table (`state.fronts.Front`)."""
+"""View of sessions in arrays for checkpoints: the front above their table (`state.tables.Front`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tailrace.elements.slottables import Slots
-from tailrace.state.fronts import FrozenColumns
+from tailrace.state.tables import FrozenColumns
 from tailrace.task.channels.keys import settled_keys
 from tailrace.task.operators.windows.sessionstate import SessionState
 
