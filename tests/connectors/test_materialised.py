@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.spark.data.dataframes import DataFrameSource
+from tailrace.spark.data.dataframe_files import DataFrameSource
 from tailrace.spark.data.places import FilePlace
 
 pytestmark = pytest.mark.spark

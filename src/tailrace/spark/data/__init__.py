@@ -1,6 +1,7 @@
 """DataFrames, tables and state of Spark, in and out.
 
-- `dataframes`, `row_files`, `places`: rows of DataFrames and of results, and where their files lie meanwhile.
+- `dataframe_files`: DataFrames as sources and results, by way of files. `partition_files`: these files, as Spark's own tasks
+  write and read them. `places`: where they lie meanwhile.
 - `schemas`, `types`, `texts`: schemas as users write them, and which types of Spark come out as they went in.
 - `tables`: Spark tables as sinks. `scans`: tables that a worker reads anew without Spark.
 - `streaming`, `outputsource`: the output of a job as a stream: its sink, and the data source that reads it.

@@ -17,7 +17,7 @@ from tailrace.connectors.segments.readers import Readers
 from tailrace.connectors.travelling import check_sign, folder_of
 from tailrace.errors import ConfigError, GraphError
 from tailrace.spark.data import outputsource
-from tailrace.spark.data.dataframes import ResultWriter
+from tailrace.spark.data.dataframe_files import ResultWriter
 from tailrace.spark.data.places import Places
 from tailrace.spark.data.schemas import arrow_schema, spark_columns
 from tailrace.spark.data.types import check_names

@@ -19,7 +19,7 @@ from tailrace.runtime.job import JOBS, Job
 from tailrace.spark.cluster.defaults import DEFAULTS
 from tailrace.spark.cluster.session import active_or_local
 from tailrace.spark.data import outputsource, savepoints, statesource, streaming
-from tailrace.spark.data.dataframes import DataFrame, DataFrameSource
+from tailrace.spark.data.dataframe_files import DataFrame, DataFrameSource
 from tailrace.spark.data.places import checked_work_dir
 from tailrace.spark.data.scans import table_reader
 from tailrace.spark.data.schemas import arrow_schema

@@ -13,7 +13,7 @@ from tailrace.elements.batches import Form
 from tailrace.elements.durations import span_seconds
 from tailrace.errors import ConfigError, GraphError
 from tailrace.spark.cluster.application import application
-from tailrace.spark.data.dataframes import check_zone, plainly_named
+from tailrace.spark.data.dataframe_files import check_zone, plainly_named
 from tailrace.spark.data.places import FilePlace
 from tailrace.spark.data.schemas import arrow_schema
 from tailrace.spark.data.types import check_types

@@ -31,7 +31,7 @@ from tailrace.connectors.hidden import FileOrigin
 from tailrace.connectors.travelling import Reading, ResultFolder, check_sign, leave_sign
 from tailrace.elements.callables import misfit_function
 from tailrace.errors import ConfigError
-from tailrace.spark.data.dataframes import DataFrame, parquet_files
+from tailrace.spark.data.dataframe_files import DataFrame, parquet_files
 from tailrace.spark.data.places import FilePlace, Places
 from tailrace.spark.data.schemas import spark_schema
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from tailrace.connectors.streaming.batches import QUERY, BatchFile, BatchFolder
 from tailrace.connectors.travelling import Writing, check_sign, is_local
-from tailrace.spark.data.row_files import write_batch
+from tailrace.spark.data.partition_files import write_batch
 from tailrace.spark.shipping.executors import carrying
 from tailrace.spark.shipping.parcel import Parcel
 

@@ -1,4 +1,4 @@
-"""DataFrames in and out.
+"""DataFrames in and out, by way of files.
 
 In: before the workers start, a Spark job of its own materialises the DataFrame once into immutable Arrow files, one for
 each partition with rows in it. Out: the job writes Parquet files, which become a DataFrame. `spark.data.places` decides
@@ -28,7 +28,7 @@ from tailrace.elements.batches import Form
 from tailrace.errors import ConfigError, GraphError, TailraceError
 from tailrace.runtime.outpost.hosting import forget, host_of
 from tailrace.spark.cluster.application import application
-from tailrace.spark.data import row_files
+from tailrace.spark.data import partition_files
 from tailrace.spark.data.places import FilePlace
 from tailrace.spark.data.schemas import arrow_schema, spark_columns, spark_schema
 from tailrace.spark.data.types import check_names, check_types
@@ -68,7 +68,9 @@ class DataFrameSource(ArrowFiles):
         check_zone(self.df)
         place.make()
         try:
-            rows = self._map_partitions(row_files.writer(place, self.df.columns, synced=durable), row_files.TOLD)
+            rows = self._map_partitions(
+                partition_files.writer(place, self.df.columns, synced=durable), partition_files.TOLD
+            )
             refused = next((row.refused for row in rows if row.refused is not None), None)
             if refused is not None:
                 raise ConfigError(f"from_dataframe: {refused}")
@@ -94,7 +96,7 @@ class DataFrameSource(ArrowFiles):
             )
         app.choose_interpreter()
         check_zone(self.df)
-        sent = self._map_partitions(row_files.sender(self.df.columns), row_files.SENT)
+        sent = self._map_partitions(partition_files.sender(self.df.columns), partition_files.SENT)
         self.paths, self.options, self.materialised = [], None, False
         for at, row in enumerate(sent):
             self.paths.append(f"{folder}/part-{at:05d}.arrow")
@@ -165,7 +167,7 @@ def _literal(path: str) -> str:
 def parquet_files(spark: Any, files: list[str], schema: Any, options: Mapping[str, Any] | None) -> Any:
     """The rows of files that a result's writer has written, as a DataFrame with a `StructType`."""
     if not is_local(files[0]):
-        return row_files.read(spark, files, schema, options)
+        return partition_files.read(spark, files, schema, options)
     # Read as written, whatever the session's settings: these would shift old dates, or guess types.
     return spark.read.schema(schema).options(**_AS_WRITTEN).parquet(*map(_literal, files))
 

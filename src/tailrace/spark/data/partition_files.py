@@ -1,5 +1,5 @@
-"""The work of Spark's own tasks on rows on their way: they write a DataFrame's rows into a place, and read the rows of a
-result where Spark cannot read them by itself."""
+"""Files of the partitions of DataFrames, which Spark's own tasks write and read: Arrow files of a DataFrame's rows, and the
+Parquet files of a result where Spark cannot read them by itself."""
 
 from __future__ import annotations
 
