@@ -364,15 +364,15 @@ def test_a_killed_driver(jobs: Any, paced: Any, tmp_path: Path, program: Any) ->
     both = [lost.jobs[name] for name in ("before", "after")]
     assert waited(lambda: lost.jobs["stopped"].status == "RUNNING", 300), lost.told()  # five jobs start at once
     (places["stopped"] / "stop").touch()
-    assert waited(lambda: all(lost.jobs[name].checkpoints >= 2 for name in ("before", "after"))), (
+    assert waited(lambda: all(lost.jobs[name].checkpoints >= 2 for name in ("before", "after")), 300), (
         both,
         lost.told(),
     )
     (places["before"] / "hold").touch()
     (places["after"] / "hold").touch()
     for name in ("before", "after", "ended", "stopped"):
-        assert waited((places[name] / "hold.reached").exists), (name, lost.told())
-    assert waited(lambda: lost.jobs["between"].checkpoints >= 4), lost.told()
+        assert waited((places[name] / "hold.reached").exists, 300), (name, lost.told())
+    assert waited(lambda: lost.jobs["between"].checkpoints >= 4, 300), lost.told()
     lost.kill_the_driver()
 
     visible = {name: len(paced.lines(folder)) for name, folder in places.items()}
