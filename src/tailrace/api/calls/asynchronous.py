@@ -93,8 +93,13 @@ def check_async(fn: Any, verb: str) -> None:
     if callable(inner) and not inspect.isroutine(inner):
         inner = type(inner).__call__
     if not inspect.iscoroutinefunction(inner):
+        waits = (
+            f"For one that waits, and may run in several threads: "
+            f"`async def f(x): return await asyncio.to_thread({name}, x)`. "
+        )
         raise GraphError(
-            f"{verb}: {name} is no async function; write it as `async def`, or use map(f) for one that answers at once"
+            f"{verb}: {name} is no async function; write it as `async def`. {waits if callable(work) else ''}"
+            f"For one that answers at once use map(f)"
         )
     try:
         inspect.signature(work).bind(None)
