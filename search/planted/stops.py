@@ -16,6 +16,7 @@ from tailrace.coordinator.durability.savepoints import Savepoints
 from tailrace.coordinator.durability.stopping import Stopping
 from tailrace.state.layers import LayeredBackend
 from tailrace.state.paths import manifest_place
+from tailrace.statedata.dealing import Dealing
 from tailrace.storage.slots import holds_manifest
 from tailrace.storage.store import Store
 from tailrace.task.subtask import machine
@@ -169,6 +170,11 @@ def _by_the_clock(run: Any) -> Any:
     return replace(run, scenario=replace(run.scenario, program="in_processing_time", n=90))
 
 
+def _in_old_key_groups() -> Patches:
+    """Bug: entries stay in their key group where a savepoint gets more of them."""
+    return [method(Dealing, "_grouping", lambda grouping: lambda self, table, old, uid: lambda entry: old)]
+
+
 STOP_BUGS = (
     Bug("a source reads behind the cut of a stop", STOPS, _a_source_reads_on),
     Bug("a timer fires behind the cut of a stop", STOPS, _a_timer_fires_early, _by_the_clock, seed=3),
@@ -180,4 +186,5 @@ STOP_BUGS = (
     Bug("a stop is told before its output is visible", STOPS, _told_too_early),
     Bug("a savepoint is answered for each attempt", STOPS, _answered_for_each_attempt, seed=12),
     Bug("a stop is answered at its first failure", STOPS, _answered_when_it_begins_once_more, seed=3),
+    Bug("keys stay in the key groups that a savepoint had", STOPS, _in_old_key_groups),
 )
