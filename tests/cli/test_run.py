@@ -15,8 +15,9 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import tailrace as tr
-from tailrace.cli import main, run
+from tailrace.cli import main, run, run_file
 from tailrace.cli.main import app
+from tailrace.cli.run_file import ExitOutcome
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.spark.cluster.defaults import DEFAULTS
 from tailrace.state.ending import FINISHED, Ending, OperatorIdentity
@@ -91,7 +92,7 @@ def test_what_executors_lack_is_shipped_where_that_is_said(monkeypatch: pytest.M
     monkeypatch.delenv("TAILRACE_SHIP", raising=False)
     found = []
     monkeypatch.setattr(
-        main, "run_file", lambda *args, **options: found.append(DEFAULTS.ships()) or run.ExitOutcome.FINISHED
+        run, "run_file", lambda *args, **options: found.append(DEFAULTS.ships()) or ExitOutcome.FINISHED
     )
     result = CliRunner().invoke(main.app, ["run", *given, "flow.py"])
     DEFAULTS.ship = False
@@ -104,13 +105,13 @@ def test_standbys_are_those_of_environments_that_say_nothing_of_them(
 ) -> None:
     found: list[Any] = []
 
-    def runs(*args: Any, **options: Any) -> run.ExitOutcome:
+    def runs(*args: Any, **options: Any) -> ExitOutcome:
         checkpoint = tr.CheckpointConfig(str(tmp_path))
         own = tr.StandbyConfig(replicas=1)
         found.extend([tr.Environment(checkpoint=checkpoint), tr.Environment(checkpoint=checkpoint, standby=own)])
-        return run.ExitOutcome.FINISHED
+        return ExitOutcome.FINISHED
 
-    monkeypatch.setattr(main, "run_file", runs)
+    monkeypatch.setattr(run, "run_file", runs)
     result = CliRunner().invoke(main.app, ["run", *given, "flow.py"])
     DEFAULTS.standby = None
     assert result.exit_code == 0, result.output
@@ -310,13 +311,13 @@ def test_a_script_that_leaves_with_a_failure_takes_its_jobs_with_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, code: Any, did: list[str]
 ) -> None:
     job, stays = Job("cancel"), Job("wait")
-    monkeypatch.setattr(run, "JOBS", [job, stays])
-    monkeypatch.setattr(run, "_settings", lambda *given: None)
+    monkeypatch.setattr(run_file, "JOBS", [job, stays])
+    monkeypatch.setattr(run_file, "_settings", lambda *given: None)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "argv", [])
     (tmp_path / "script.py").write_text(script)
     try:
-        found: Any = run.run_file(str(tmp_path / "script.py"), []).value
+        found: Any = run_file.run_file(str(tmp_path / "script.py"), []).value
     except SystemExit as leaving:
         found = leaving.code
     assert (found, job.did) == (code, did)
@@ -390,12 +391,12 @@ def test_a_job_that_an_earlier_job_of_the_program_has_finished_is_a_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_id: str, code: int
 ) -> None:
     job = Job("cancel")
-    monkeypatch.setattr(run, "JOBS", [job])
-    monkeypatch.setattr(run, "_settings", lambda *given: None)
+    monkeypatch.setattr(run_file, "JOBS", [job])
+    monkeypatch.setattr(run_file, "_settings", lambda *given: None)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setattr(sys, "argv", [])
     (tmp_path / "script.py").write_text(
         f"import tailrace as tr\nraise tr.JobAlreadyFinished('it has', run_id={run_id!r})"
     )
-    assert run.run_file(str(tmp_path / "script.py"), []).value == code
+    assert run_file.run_file(str(tmp_path / "script.py"), []).value == code
     assert job.did == (["cancelled"] if code else ["awaited"])

@@ -11,7 +11,7 @@ from pyspark.errors import PySparkImportError
 from pyspark.sql import SparkSession
 
 import tailrace as tr
-from tailrace.cli import run
+from tailrace.cli import run_file
 from tailrace.runtime.network.config import WorkerConfig
 from tailrace.spark.cluster.capacity import slots_of
 from tailrace.spark.cluster.connect import Connect
@@ -145,7 +145,7 @@ def test_a_script_gets_the_server_that_the_command_line_names(monkeypatch: pytes
         monkeypatch.delenv(name)
     for name in ("master", "parallelism", "progress", "conf"):
         monkeypatch.setattr(DEFAULTS, name, getattr(DEFAULTS, name))
-    run._settings("sc://there:15002", 2, {}, True)
-    assert run.os.environ["SPARK_REMOTE"] == "sc://there:15002"
-    assert "PYSPARK_SUBMIT_ARGS" not in run.os.environ
+    run_file._settings("sc://there:15002", 2, {}, True)
+    assert run_file.os.environ["SPARK_REMOTE"] == "sc://there:15002"
+    assert "PYSPARK_SUBMIT_ARGS" not in run_file.os.environ
     assert DEFAULTS.spark_master() == "sc://there:15002"

@@ -18,7 +18,7 @@ from typing import Annotated
 
 import typer
 
-from tailrace.cli.run import ExitOutcome
+from tailrace.cli.run_file import ExitOutcome
 from tailrace.passwords import hide_passwords
 from tailrace.retries import Retries
 from tailrace.runtime.driver.exits import die_of
