@@ -153,6 +153,44 @@ def test_after_each_change_the_result_is_the_static_one(seed: int, name: str, mo
         assert table_of(results) == answer(edges_after(changes[:n]))
 
 
+def batches_of(seed: int, changes: Changes) -> list[Changes]:
+    """The changes, in order, in batches of chance: of one, and of many."""
+    draw = random.Random(seed)
+    found, left = [], list(changes)
+    while left:
+        size = draw.choice([1, 1, 2, 5, 30, 80])
+        found.append(left[:size])
+        del left[:size]
+    return found
+
+
+def moved(seed: int, changes: Changes) -> Changes:
+    """The changes, where ids are whole numbers with ids at both ends of 64 bits and beyond."""
+    far = [-(1 << 63), (1 << 63) - 1, -1, 0, 1 << 64]
+    if seed % 4 != 2:
+        return changes
+    return [(op, *(far[one] if one < len(far) else one for one in ends)) for op, *ends in changes]
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_after_each_batch_the_result_is_the_static_one(seed: int, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_edges, "IN_A_BUCKET", 1 + seed % 3)
+    function, answer = ALGORITHMS[name]
+    operator = harness_of(function())
+    results: Changes = []
+    there: Changes = []
+    before: Table = {}
+    for batch in batches_of(seed, moved(seed, changes_of(seed, most=250))):
+        found = operator.push_many(either_way(seed, batch))
+        results, there = results + found, there + batch
+        after = answer(edges_after(there))
+        assert table_of(results) == after
+        changed = [one for one in before.keys() | after.keys() if before.get(one) != after.get(one)]
+        assert len(found) == sum(one in table for one in changed for table in (before, after))
+        before = after
+
+
 WEIGHTS: list[Any] = [0, 1, 2, 2, 0.5, 0.1, 0.2, 0.30000000000000004]
 
 
@@ -170,20 +208,36 @@ def test_after_each_change_ways_are_the_shortest(seed: int, monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_after_each_change_ranks_are_as_near_as_the_tolerance(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_each_batch_ways_are_the_shortest(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_edges, "IN_A_BUCKET", 1 + seed % 3)
+    sources, directed = (["v0", "v3"] if seed % 2 else [0, 3]), bool(seed % 4 < 2)
+    operator = harness_of(LivePaths(sources, directed))
+    results: Changes = []
+    there: Changes = []
+    for batch in batches_of(seed, changes_of(seed, most=150, weights=WEIGHTS if seed % 3 else None)):
+        results += operator.push_many(batch if directed else either_way(seed, batch))
+        there += [(op, a, b, *map(Fraction, w)) for op, a, b, *w in batch]
+        assert table_of(results, key=2) == paths(edges_after(there), sources, directed)
+
+
+@pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_ranks_are_as_near_as_the_tolerance(seed: int, many: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live_edges, "IN_A_BUCKET", 1 + seed % 3)
     sources = None if seed % 3 else (["v0", "v1"] if seed % 2 else [0, 1])
     changes = changes_of(seed, most=60, weights=[0, 1, 2.5] if seed % 4 < 2 else None)
-    function = LiveRanks(DAMPING, TOLERANCE, sources)
-    operator = harness_of(function)
+    batches = batches_of(seed, changes) if many else [[one] for one in changes]
+    operator = harness_of(LiveRanks(DAMPING, TOLERANCE, sources))
     results: Changes = []
-    for n, change in enumerate(changes, start=1):
-        results += operator.push(change)
-        found, edges = table_of(results), edges_after(changes[:n])
-        there = {one for edge in edges for one in edge[:2]}
-        assert set(found) == {(one,) for one in there}
+    there: Changes = []
+    for batch in batches:
+        results += operator.push_many(batch)
+        there += batch
+        found, edges = table_of(results), edges_after(there)
+        vertices = {one for edge in edges for one in edge[:2]}
+        assert set(found) == {(one,) for one in vertices}
         whole = sum(score for (score,) in found.values())
-        if there and (sources is None or there & set(sources)):
+        if vertices and (sources is None or vertices & set(sources)):
             wanted = exact_ranks(edges, sources)
             assert sum(abs(found[one,][0] / whole - rank) for one, rank in wanted.items()) <= TOLERANCE
         else:
@@ -195,9 +249,9 @@ class WatchedRanks(LiveRanks):
 
     there: Changes
 
-    def process(self, change: Any, ctx: tr.Context) -> Any:
-        yield from super().process(change, ctx)
-        self.there = edges_after([("+", *edge) for edge in getattr(self, "there", [])] + [change])
+    def process_many(self, changes: list[Any], ctx: tr.Context) -> Any:
+        yield from super().process_many(changes, ctx)
+        self.there = edges_after([("+", *edge) for edge in getattr(self, "there", [])] + changes)
         vertices = {one for edge in self.there for one in edge[:2]}
         right = {one: ranks.UNIT if self.sources is None or one in self.sources else 0 for one in vertices}
         for one in vertices:
@@ -212,8 +266,8 @@ class WatchedRanks(LiveRanks):
 def test_residuals_are_exactly_what_edges_and_scores_make_them(seed: int) -> None:
     """However many changes there were: nothing is lost by rounding."""
     operator = harness_of(WatchedRanks(DAMPING, TOLERANCE, None))
-    for change in changes_of(seed, most=60, weights=[1, 0.1, 0.7]):
-        operator.push(change)
+    for batch in batches_of(seed, changes_of(seed, most=60, weights=[1, 0.1, 0.7])):
+        operator.push_many(batch)
 
 
 def test_a_vertex_whose_residual_another_has_made_up_for_passes_nothing_on() -> None:
@@ -228,9 +282,9 @@ class WatchedCores(LiveCores):
 
     there: Changes
 
-    def process(self, change: Any, ctx: tr.Context) -> Any:
-        yield from super().process(change, ctx)
-        self.there = edges_after([("+", *edge) for edge in getattr(self, "there", [])] + [change])
+    def process_many(self, changes: list[Any], ctx: tr.Context) -> Any:
+        yield from super().process_many(changes, ctx)
+        self.there = edges_after([("+", *edge) for edge in getattr(self, "there", [])] + changes)
         standing = {one: self.standings.get(one) for edge in self.there for one in edge[:2]}
         places = {one: parts[:2] for one, parts in standing.items()}
         assert len(set(places.values())) == len(places)
@@ -252,8 +306,8 @@ def test_each_vertex_has_no_more_neighbours_behind_it_than_its_core_number(
     """And labels are as the order is, also where there is hardly room between two."""
     monkeypatch.setattr(order, "GAP", 2)
     operator = harness_of(WatchedCores())
-    for change in changes_of(seed, most=150):
-        operator.push(change)
+    for batch in batches_of(seed, changes_of(seed, most=150)):
+        operator.push_many(batch)
 
 
 EVERY: dict[str, tuple[Callable[[tr.DataStream], tr.DataStream], int]] = {
@@ -277,21 +331,16 @@ def outcome(changes: Changes, parallelism: int, faults: list[Fault], seed: int =
 
 @pytest.mark.parametrize("parallelism", [1, 2, 5])
 def test_results_survive_the_loss_of_workers_and_of_the_driver(parallelism: int) -> None:
-    """And they are the same at each parallelism."""
+    """What comes together depends on where a job goes on, and so do changes that others take back; what is left does not."""
     changes = changes_of(2 * parallelism, most=200)
     faults = [Fault(100, "kill", which=parallelism - 1), Fault(300, "crash-driver"), Fault(350, "kill")]
     found = outcome(changes, parallelism, faults, seed=parallelism)
-    for name, results in outcome(changes, 1, []).items():
-        if name == "degrees":  # a key for each vertex: in order by vertex, and in no order between them
-            mine, others = (sorted(one, key=lambda row: row[1]) for one in (found[name], results))
-            assert mine == others
-        else:
-            assert found[name] == results
     edges = edges_after(changes)
-    assert table_of(found["components"]) == components(edges)
-    assert table_of(found["cores"]) == cores(edges)
-    assert table_of(found["labels"]) == labels(edges)
-    assert table_of(found["paths"], key=2) == paths(edges, [0, 3], True)
+    for name, answer in STATIC.items():
+        assert table_of(found[name], EVERY[name][1]) == answer(edges)
+    scores, wanted = table_of(found["ranks"]), exact_ranks(edges, None)
+    whole = sum(score for (score,) in scores.values())
+    assert sum(abs(scores[one,][0] / whole - rank) for one, rank in wanted.items()) <= TOLERANCE
 
 
 def in_degrees_and_out(edges: Changes) -> Table:

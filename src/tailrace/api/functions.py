@@ -278,6 +278,12 @@ class ProcessFunction(Function):
 class KeyedProcessFunction(ProcessFunction):
     """A process function for a keyed stream, with state and timers."""
 
+    def process_many(self, values: list[Any], ctx: Context) -> Iterable[Any] | None:
+        """Called in place of `process`, where a subclass defines it, for records that have come together: they follow each
+        other in one batch, and have one key and one timestamp. Where each record is a call of its own, with `on_error=` or
+        `in_order=True`, `process` is called."""
+        raise NotImplementedError
+
     def on_round_end(self, round: int, ctx: Context) -> Iterable[Any] | None:
         """Called when a round of a loop in rounds has ended: once for each key that had a record in that round, under that
         key. It may emit."""

@@ -63,6 +63,11 @@ class Harness:
             value = False, value  # not late
         return self._fire(lambda: self._push(Rows([value], times), input - 1))
 
+    def push_many(self, values: list[Any], timestamp: Instant | None = None) -> list[Any]:
+        """Pushes records that come together, as one batch, into input 1; returns what came out of it."""
+        times = None if timestamp is None else np.full(len(values), floor_micros(timestamp))
+        return self._fire(lambda: self._push(Rows(list(values), times), 0))
+
     def _push(self, rows: Rows, port: int) -> None:
         self._task.process(rows, port)
         # As in a job, a timer that is set for a past time of the clock fires at once.

@@ -100,7 +100,7 @@ def _check_work(work: Any, arguments: int, verb: str, name: str, several: bool) 
         ) from None
 
 
-OPTIONAL = ("on_timer", "on_round_end", "finish")
+OPTIONAL = ("on_timer", "on_round_end", "finish", "process_many")
 """Methods that a subclass need not define."""
 ENDS = {"on_round_end": 2, "finish": 1}
 """Methods of a process function that are called at the end of a round or of the input -> number of arguments."""
@@ -224,7 +224,7 @@ def check_process(fn: Any, verb: str, keyed: bool) -> None:
             )
         check_methods(fn, ProcessFunction, {"process": 2, **ENDS}, verb)
         if isinstance(fn, KeyedProcessFunction):
-            check_methods(fn, KeyedProcessFunction, {"on_timer": 2}, verb)
+            check_methods(fn, KeyedProcessFunction, {"on_timer": 2, "process_many": 2}, verb)
         return
     check_callable(fn, 2, verb, several=True)
 

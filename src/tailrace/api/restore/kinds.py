@@ -192,6 +192,11 @@ def takes_timers(fn: Any) -> bool:
     return method is not None and getattr(method, "__func__", None) not in ours
 
 
+def takes_many(fn: Any) -> bool:
+    """True if a function defines `process_many`."""
+    return isinstance(fn, KeyedProcessFunction) and type(fn).process_many is not KeyedProcessFunction.process_many
+
+
 def ends_rounds(fn: Any) -> bool:
     """True if a function defines `on_round_end`."""
     return any("on_round_end" in vars(kind) for kind in type(fn).__mro__[:-1] if kind not in _DECLARING)

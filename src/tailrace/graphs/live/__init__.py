@@ -2,8 +2,8 @@
 
 A change of an edge is a record ("+" or "-", src, dst), with a fourth part for the weight where an algorithm takes one. A
 change of the result is ("+", id, value...) or ("-", id, value...): a "-" takes back what a "+" has emitted before. After
-each change the result is that of the static algorithm over the edges that are there, or as near to it as a tolerance
-permits.
+each change, or after all changes that have come together, the result is that of the static algorithm over the edges that are
+there, or as near to it as a tolerance permits.
 
 `edges` keeps the graph in the keyed state of one subtask. `components`, `degrees`, `paths`, `cores`, `labels` and `ranks`
 are one algorithm each: a function that works out anew what a change may have changed. `order` is the order of vertices that

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import tailrace as tr
-from tailrace.graphs.live.edges import LiveGraph, VertexTable, differences
+from tailrace.graphs.live.edges import Findings, LiveGraph, VertexTable, differences
 
 
 class LiveComponents(LiveGraph):
     """Components of a graph that changes.
 
-    An edge that joins two components gives the vertices of one of them a new name. When an edge goes, both of its ends
-    search for each other, a vertex at a time in turn: this ends when they meet, or when the smaller part is known. Only a
-    part that loses the least id is gone through beyond that."""
+    Of components that edges join, all but the one with the least id get another name, once for all edges that come
+    together. When an edge goes, both of its ends search for each other, a vertex at a time in turn: this ends when they
+    meet, or when the smaller part is known. Only a part that loses the least id is gone through beyond that."""
 
     component = tr.ValueState(object)
 
@@ -23,42 +25,63 @@ class LiveComponents(LiveGraph):
         super().open(ctx)
         self.components = VertexTable(ctx, self.component)
 
-    def process(self, change: Any, ctx: tr.Context) -> Iterator[tuple[Any, ...]]:
-        op, a, b, _ = self.parts(change)
-        before = {one: self.components.get(one) for one in (a, b)}
-        after = self.add(a, b) if op == "+" else self.remove(a, b)
-        for one, new in after.items():
-            if one not in before:
-                before[one] = self.components[one]
-            if new is None:
+    def process_many(self, changes: list[Any], ctx: tr.Context) -> Iterator[tuple[Any, ...]]:
+        self.before: dict[Any, Any] = {}
+        for op, some in groupby(self.parts(changes), itemgetter(0)):
+            edges = [(a, b) for _, a, b, _ in some]
+            if op == "+":
+                self.add(edges)
+            else:
+                for a, b in edges:
+                    self.remove(a, b)
+        return differences(self.before, self.components)
+
+    def rename(self, vertices: Iterable[Any], name: Any) -> None:
+        """Moves vertices to the component of a name; None: to none."""
+        for one in vertices:
+            old = self.components.get(one)
+            self.before.setdefault(one, old)
+            if name is None:
                 self.components.remove(one)
-            elif new != before[one]:
-                self.components[one] = new
-        yield from differences(before, {one: after.get(one, old) for one, old in before.items()})
+            elif name != old:
+                self.components[one] = name
 
-    def add(self, a: Any, b: Any) -> dict[Any, Any]:
-        """The components that are new, by vertex, with one more edge."""
-        after: dict[Any, Any] = {one: one if (name := self.components.get(one)) is None else name for one in (a, b)}
-        less, more = (a, b) if after[a] <= after[b] else (b, a)
-        if after[a] != after[b]:
-            after |= dict.fromkeys(self.part_of(more), after[less])
-        self.change_both(a, b, 1)
-        return after
+    def add(self, edges: list[tuple[Any, Any]]) -> None:
+        """Joins the components between which edges come."""
+        found = Findings(self.components.get)
+        members: dict[Any, Any] = {}  # a vertex of each component, by its name
+        joined: dict[Any, Any] = {}  # names of two components that are one now: the greater one -> the less
+        for ends in edges:
+            names = []
+            for one in ends:
+                name = one if found[one] is None else found[one]
+                members.setdefault(name, one)
+                names.append(least(joined, name))
+            if names[0] != names[1]:
+                joined[max(names)] = min(names)
+        parts = [(self.part_of(one), least(joined, name)) for name, one in members.items() if name in joined]
+        for one, name in found.items():
+            if name is None and one not in joined:
+                self.rename([one], one)
+        for part, name in parts:
+            self.rename(part, name)
+        for a, b in edges:
+            self.change_both(a, b, 1)
 
-    def remove(self, a: Any, b: Any) -> dict[Any, Any]:
-        """The components that are new, by vertex, with one edge less. Raises `ValueError` if it is not there."""
+    def remove(self, a: Any, b: Any) -> None:
+        """Takes an edge away, and makes two components where it was all that joined them. Raises `ValueError` if it is not
+        there."""
         if self.change_both(a, b, -1):
-            return {}
-        edges = self.edges
-        after: dict[Any, Any] = {one: None for one in (a, b) if one not in edges}
+            return
+        gone = [one for one in dict.fromkeys((a, b)) if one not in self.edges]
         split = self.smaller_part(a, b) if a != b else None
-        if split is None:
-            return after
-        part, other = split
-        if self.components[a] in part:  # this part keeps the name, and all others need a new one
-            part = self.part_of(other)
-        there = [one for one in part if one not in after]
-        return after | (dict.fromkeys(there, min(there)) if there else {})
+        if split is not None:
+            part, other = split
+            if self.components[a] in part:  # this part keeps the name, and all others need a new one
+                part = self.part_of(other)
+            if part := part.difference(gone):
+                self.rename(part, min(part))
+        self.rename(gone, None)
 
     def smaller_part(self, a: Any, b: Any) -> tuple[set[Any], Any] | None:
         """The smaller part, and the end of the edge that is in the other one, where no other way joins `a` and `b`."""
@@ -83,3 +106,11 @@ class LiveComponents(LiveGraph):
                     found.add(one)
                     waiting.append(one)
         return found
+
+
+def least(joined: dict[Any, Any], name: Any) -> Any:
+    """The name at the end of the way from a name. Ways get shorter as they are taken."""
+    while name in joined:
+        before, name = name, joined[name]
+        joined[before] = joined.get(name, name)
+    return name

@@ -27,17 +27,23 @@ class LiveCores(LiveGraph):
         super().open(ctx)
         self.standings = VertexTable(ctx, self.standing)
 
-    def process(self, change: Any, ctx: tr.Context) -> Iterator[tuple[Any, ...]]:
-        op, a, b, _ = self.parts(change)
-        seen = self.seen = Findings(lambda vertex: OrderedVertex(self.standings.get(vertex)))
-        self.order = LevelOrder(seen)
+    def process_many(self, changes: list[Any], ctx: tr.Context) -> Iterator[tuple[Any, ...]]:
+        self.seen = Findings(lambda vertex: OrderedVertex(self.standings.get(vertex)))
+        self.order = LevelOrder(self.seen)
         self.near = Findings(lambda vertex: [one for one in self.edges.near(vertex) if one != vertex])
-        left = self.change_both(a, b, 1 if op == "+" else -1)
-        if op == "+":
-            for one in (a, b):
-                if seen[one].core is None:
-                    seen[one].core = 0
-                    self.order.put(one, self.order.before(("level", 0)))
+        for op, a, b, _ in self.parts(changes):
+            self.change(a, b, 1 if op == "+" else -1)
+        yield from self.store()
+
+    def change(self, a: Any, b: Any, by: int) -> None:
+        """Takes in one edge more or less."""
+        seen, left = self.seen, self.change_both(a, b, by)
+        for one in dict.fromkeys((a, b)):
+            self.near.pop(one, None)
+            if by == 1 and seen[one].core is None:
+                seen[one].core = 0
+                self.order.put(one, self.order.before(("level", 0)))
+        if by == 1:
             if left == 1 and a != b:
                 self.connect(a, b)
         elif not left and a != b:
@@ -46,7 +52,6 @@ class LiveCores(LiveGraph):
             if one not in self.edges:
                 self.order.take(one)
                 seen[one].core = None
-        yield from self.store()
 
     def store(self) -> Iterator[tuple[Any, ...]]:
         """Writes what has changed, and gives changes of core numbers."""

@@ -14,7 +14,11 @@ IN_A_BUCKET = 32
 MOST = 1 << 53
 """The greatest weight: doubles above are not all whole numbers."""
 
+NO_ENDS: tuple[tuple[Any, ...], tuple[Any, ...]] = (), ()
 ONE_KIND = "ids of vertices of one graph must be all whole numbers, or all texts"
+
+
+Change = tuple[str, Any, Any, Any]
 
 
 class VertexTable:
@@ -86,28 +90,33 @@ class Edges:
     def change(self, vertex: Any, end: Any, by: int) -> int:
         """How often an edge is there, with one more or one less. Raises `ValueError` if that is less than never."""
         hub = self.buckets.get(vertex)
-        key = place(vertex, code(end) % hub[0]) if hub else vertex
-        ends, often = self.ends.get(key) or ((), ())
-        there = end in ends
-        counts = dict(often)
-        left = counts.pop(end, int(there)) + by
-        if left < 0:
-            other, *weight = end if type(end) is tuple else (end,)
-            of = f" of weight {float(weight[0])!r}" if weight else ""
-            raise ValueError(f"a change takes away the edge ({vertex!r}, {other!r}){of}, which is not there")
-        if left > 1:
-            counts[end] = left
-        if not there:
-            ends = (*ends, end)
-        elif not left:
-            ends = tuple(one for one in ends if one != end)
-        self.store(key, ends, counts)
+        with self.ends.ctx.at(place(vertex, code(end) % hub[0]) if hub else vertex):
+            state = self.ends.state
+            ends, often = state.value or NO_ENDS
+            there = end in ends
+            if by == 1 and not there:
+                left = 1
+                state.value = (*ends, end), often
+                degree = len(ends) + 1
+            else:
+                counts = dict(often)
+                left = counts.pop(end, int(there)) + by
+                if left < 0:
+                    raise ValueError(f"a change takes away the edge {edge_text(vertex, end)}, which is not there")
+                if left > 1:
+                    counts[end] = left
+                if not left:
+                    ends = tuple(one for one in ends if one != end)
+                degree = len(ends)
+                if ends:
+                    state.value = ends, tuple(counts.items())
+                else:
+                    state.clear()
         if there == bool(left):
             return left
+        count = 1
         if hub:
             count, degree = hub[0], hub[1] + (1 if left else -1)
-        else:
-            count, degree = 1, len(ends)
         if degree > IN_A_BUCKET * count:
             self.deal(vertex, count, 2 * count)
             self.buckets[vertex] = 2 * count, degree
@@ -136,6 +145,13 @@ class Edges:
             self.ends.remove(key)
 
 
+def edge_text(vertex: Any, end: Any) -> str:
+    """An edge, for errors."""
+    if type(end) is not tuple:
+        return f"({vertex!r}, {end!r})"
+    return f"({vertex!r}, {end[0]!r}) of weight {float(end[1])!r}"
+
+
 def place(vertex: Any, bucket: int) -> Any:
     """The key of a bucket."""
     return (vertex, bucket) if bucket else vertex
@@ -155,15 +171,19 @@ class LiveGraph(tr.KeyedProcessFunction):
         self.ctx = ctx
         self.edges = Edges(VertexTable(ctx, self.out_ends), VertexTable(ctx, self.buckets))
 
-    def parts(self, change: Any) -> tuple[str, Any, Any, Any]:
-        """The parts of a change, of which the last one is the weight. Raises what `checked_change` raises."""
-        op, a, b, weight = checked_change(change, self.weighted)
-        kind = type(a).__name__
-        if kind != (self.kind.value or kind):
-            raise TypeError(f"{ONE_KIND}: {change!r}")
+    def process(self, change: Any, ctx: tr.Context) -> Any:
+        return self.process_many([change], ctx)
+
+    def parts(self, changes: list[Any]) -> list[Change]:
+        """The parts of changes that have come together. Raises what `checked_change` raises."""
+        found = [checked_change(one, self.weighted) for one in changes]
+        kind = self.kind.value or type(found[0][1]).__name__
+        for one, (_, a, _, _) in zip(changes, found, strict=True):
+            if type(a).__name__ != kind:
+                raise TypeError(f"{ONE_KIND}: {one!r}")
         if self.kind.value is None:
             self.kind.value = kind
-        return op, a, b, weight
+        return found
 
     def change_both(self, a: Any, b: Any, by: int) -> int:
         """How often an edge is there, with a change of it. It is an edge of both of its ends."""
@@ -206,16 +226,16 @@ def checked_change(change: Any, weighted: bool = False) -> tuple[str, Any, Any, 
         raise TypeError(f"a change of an edge is {shape}, not {change!r}")
     op, a, b, weight = parts if len(parts) > 3 else (*parts, 1)
     if op not in ("+", "-"):
-        raise ValueError(f'a change of an edge begins with "+" or "-", not {op!r}')
+        raise ValueError(f'a change of an edge begins with "+" or "-", not {op!r}: {change!r}')
     for one in (a, b):
         if type(one) not in (int, str):
-            raise TypeError(f"ids of vertices that come and go are whole numbers or texts, not {one!r}")
+            raise TypeError(f"ids of vertices that come and go are whole numbers or texts, not {one!r}: {change!r}")
     if type(a) is not type(b):
         raise TypeError(f"{ONE_KIND}: {change!r}")
     if type(weight) not in (int, float):
-        raise TypeError(f"a weight of an edge is a number, not {weight!r}")
+        raise TypeError(f"a weight of an edge is a number, not {weight!r}: {change!r}")
     if not (math.isfinite(weight) and 0 <= weight <= MOST):
-        raise ValueError(f"a weight of an edge is from 0 to 2^53, not {weight!r}")
+        raise ValueError(f"a weight of an edge is from 0 to 2^53, not {weight!r}: {change!r}")
     return op, a, b, weight
 
 

@@ -23,15 +23,15 @@ class LiveLabels(LiveGraph):
         super().open(ctx)
         self.labels = VertexTable(ctx, self.label)
 
-    def process(self, change: Any, ctx: tr.Context) -> Iterator[tuple[Any, ...]]:
-        op, a, b, _ = self.parts(change)
-        self.change_both(a, b, 1 if op == "+" else -1)
+    def process_many(self, changes: list[Any], ctx: tr.Context) -> Iterator[tuple[Any, ...]]:
+        parts = self.parts(changes)
+        for op, a, b, _ in parts:
+            self.change_both(a, b, 1 if op == "+" else -1)
         edges, labels = Findings(self.ends_of), Findings(self.labels.get)
         before: dict[Any, Any] = {}
-        for one in dict.fromkeys((a, b)):
+        for one in dict.fromkeys(end for _, a, b, _ in parts for end in (a, b)):
             before[one] = labels[one]
             if not edges[one]:
-                self.labels.remove(one)
                 labels[one] = None
             elif before[one] is None:
                 labels[one] = (one,) * self.steps
@@ -49,7 +49,9 @@ class LiveLabels(LiveGraph):
                     before.setdefault(one, mine)
                     labels[one] = (*mine[:step], new, *mine[step + 1 :])
         for one, old in before.items():
-            if labels[one] is not None and labels[one] != old:
+            if labels[one] is None:
+                self.labels.remove(one)
+            elif labels[one] != old:
                 self.labels[one] = labels[one]
         last = {one: old and old[-1] for one, old in before.items()}
         yield from differences(last, {one: labels[one] and labels[one][-1] for one in before})

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 from heapq import heapify, heappop, heappush
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import tailrace as tr
 from tailrace.graphs.live.edges import DirectedGraph, Edges, VertexTable
 
+Leg = tuple[Any, Any, Any]  # from, to, length
 Entry = tuple[Any, int, Any, Any]  # a distance, hops, the vertex before, and the vertex to which this way leads
 
 
@@ -33,28 +36,37 @@ class LivePaths(DirectedGraph):
         super().open(ctx)
         self.ways = VertexTable(ctx, self.way)
 
-    def process(self, change: Any, ctx: tr.Context) -> Iterator[tuple[Any, ...]]:
-        op, a, b, weight = self.parts(change)
-        length, by = exact(weight), 1 if op == "+" else -1
-        left = 0
-        ends = [(a, b)] if self.directed or a == b else [(a, b), (b, a)]
-        for x, y in ends:
+    def process_many(self, changes: list[Any], ctx: tr.Context) -> Iterator[tuple[Any, ...]]:
+        into = self.into if self.directed else self.edges
+        ways = [SourceWays(source, self.ways, self.edges, into) for source in self.sources]
+        for op, some in groupby(self.parts(changes), itemgetter(0)):
+            if op == "+":
+                new = [leg for _, a, b, weight in some for leg in self.change(a, b, weight, 1)[0]]
+                for one in ways:
+                    one.add(new)
+                continue
+            for _, a, b, weight in some:
+                legs, left = self.change(a, b, weight, -1)
+                for one in () if left else ways:
+                    one.remove(legs)
+        for one in ways:
+            for vertex in sorted(one.before):
+                old, row = row_of(one.before[vertex]), row_of(one.of(vertex))
+                if old != row:
+                    if old is not None:
+                        yield "-", vertex, one.source, *old
+                    if row is not None:
+                        yield "+", vertex, one.source, *row
+
+    def change(self, a: Any, b: Any, weight: Any, by: int) -> tuple[list[Leg], int]:
+        """The ways over an edge, and how often it is there, with one more or one less."""
+        length, left = exact(weight), 0
+        legs = [(a, b, length)] if self.directed or a == b else [(a, b, length), (b, a, length)]
+        for x, y, _ in legs:
             left = self.edges.change(x, (y, length), by)
             if self.directed:
                 self.into.change(y, (x, length), by)
-        for source in self.sources:
-            ways = SourceWays(source, self.ways, self.edges, self.into if self.directed else self.edges)
-            if op == "+":
-                ways.add(ends, length)
-            elif not left:
-                ways.remove(ends, length)
-            for one in sorted(ways.before):
-                old, new = row_of(ways.before[one]), row_of(ways.of(one))
-                if old != new:
-                    if old is not None:
-                        yield "-", one, source, *old
-                    if new is not None:
-                        yield "+", one, source, *new
+        return legs, left
 
 
 class SourceWays:
@@ -74,14 +86,14 @@ class SourceWays:
         else:
             self.ways[vertex, self.source] = way
 
-    def add(self, ends: list[tuple[Any, Any]], length: Any) -> None:
-        """Ways over an edge that is new."""
+    def add(self, legs: list[Leg]) -> None:
+        """Ways over edges that are new."""
         heap: list[Entry] = []
-        for x, y in ends:
+        for x, y, length in legs:
             if self.source in (x, y) and self.of(self.source) is None:
-                heappush(heap, (0, 0, None, self.source))
+                heap.append((0, 0, None, self.source))
             elif way := self.of(x):
-                heappush(heap, (way[0] + length, way[1] + 1, x, y))
+                heap.append((way[0] + length, way[1] + 1, x, y))
         self.spread(heap)
 
     def spread(self, heap: list[Entry]) -> None:
@@ -99,11 +111,11 @@ class SourceWays:
             elif (distance, hops) == old[:2] and hops and parent < old[2]:
                 self.put(one, (distance, hops, parent))
 
-    def remove(self, ends: list[tuple[Any, Any]], length: Any) -> None:
+    def remove(self, legs: list[Leg]) -> None:
         """Ways without an edge that is gone."""
         suspects = [
             (*there[:2], y)
-            for x, y in ends
+            for x, y, length in legs
             if (way := self.of(x)) and (there := self.of(y)) and (way[0] + length, way[1] + 1) == there[:2]
         ]
         if self.of(self.source) and self.source not in self.out and self.source not in self.into:

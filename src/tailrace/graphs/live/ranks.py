@@ -52,26 +52,30 @@ class LiveRanks(DirectedGraph):
         self.scores, self.residuals = VertexTable(ctx, self.score), VertexTable(ctx, self.residual)
         self.numbers, self.vertices = VertexTable(ctx, self.number), VertexTable(ctx, self.vertex)
 
-    def process(self, change: Any, ctx: tr.Context) -> Iterator[tuple[str, Any, float]]:
-        op, a, b, weight = self.parts(change)
-        by, weight = (1 if op == "+" else -1), float(weight)
+    def process_many(self, changes: list[Any], ctx: tr.Context) -> Iterator[tuple[str, Any, float]]:
+        parts = self.parts(changes)
         self.threshold, self.total = self.level.value or (self.allowed, 0)
         before: dict[Any, Any] = {}
-        for one in (a, b):
-            if op == "+" and self.scores[one] is None:
-                before[one] = None
-                self.enter(one)
-        old = self.shares(a)
-        self.edges.change(a, (b, weight), by)
-        self.into.change(b, (a, weight), by)
-        new, score = self.shares(a), self.scores[a]
-        for end in old.keys() | new.keys():
-            self.move(end, share(score, new.get(end, 0)) - share(score, old.get(end, 0)))
-        for one in (a, b):
+        old = {a: self.shares(a) for a in dict.fromkeys(a for _, a, _, _ in parts)}
+        for op, a, b, weight in parts:
+            for one in (a, b):
+                if op == "+" and self.scores[one] is None:
+                    before.setdefault(one, None)
+                    self.enter(one)
+            by = 1 if op == "+" else -1
+            self.edges.change(a, (b, float(weight)), by)
+            self.into.change(b, (a, float(weight)), by)
+        ends = {end for _, a, b, _ in parts for end in (a, b)}
+        touched = set(ends)
+        for a, shares in old.items():
+            new, score = self.shares(a), self.scores[a]
+            for end in shares.keys() | new.keys():
+                self.move(end, share(score, new.get(end, 0)) - share(score, shares.get(end, 0)))
+            touched |= shares.keys() | new.keys()
+        for one in sorted(ends):
             if one not in self.edges and one not in self.into and self.scores[one] is not None:
-                before[one] = self.scores[one]
+                before.setdefault(one, self.scores[one])
                 self.leave(one)
-        touched = {a, b, *old, *new}
         if before.keys() & (self.sources or ()) and not any(self.scores[one] is not None for one in self.sources or ()):
             self.clear(before)
         self.push(touched, before)
@@ -148,7 +152,9 @@ class LiveRanks(DirectedGraph):
             one = waiting.popleft()
             queued.discard(one)
             old = self.scores[one]
-            moved = int(self.residuals[one] or 0)  # none is left where a push of another vertex has made up for it
+            moved = int(self.residuals[one] or 0)
+            if abs(moved) <= most:
+                continue  # a push of another vertex has made up for it
             new = old + moved
             self.move(one, -moved)
             before.setdefault(one, old)

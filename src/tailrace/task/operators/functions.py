@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from types import GeneratorType, SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from tailrace.api.restore.kinds import ends_rounds
+from tailrace.api.restore.kinds import ends_rounds, takes_many
 from tailrace.elements.batches import Rows
 from tailrace.elements.callables import followed_by, not_one_value, one_for_several, run_to_its_end
 from tailrace.elements.timestamps import NO_TIME
@@ -43,6 +45,8 @@ class FunctionTask(OperatorTask):
             **{name: run_to_its_end(getattr(fn, name)) for name in _GIVING if hasattr(fn, name)}
         )
         """Methods of the function that give records, each wrapped so that it runs to its end."""
+        if takes_many(fn):
+            self.gives.process_many = run_to_its_end(fn.process_many)
         self._tried = False
         """True if records have come out. The first ones are checked."""
         self.input = 0
@@ -208,6 +212,9 @@ class FunctionTask(OperatorTask):
         if self.guard is not None:
             self._run_guarded(self.guard, call, rows, keys)
             return
+        if (many := getattr(self.gives, "process_many", None)) is not None:
+            self._run_many(many, rows, keys or [])
+            return
         ctx, values, copies = self.ctx, rows.values, self.copies
         out: list[Any] = []
         all_keys = keys if keys is not None else [ctx.no_key] * len(values)
@@ -236,6 +243,28 @@ class FunctionTask(OperatorTask):
             ctx.without_key()
         self._after_calls("process", len(values))
         self._emit(out, out_times, rows.split)
+
+    def _run_many(self, call: Callable[[Any, Any], Any], rows: Rows, keys: list[Any]) -> None:
+        """Calls `call(values, ctx)` for the records that follow each other with one key and one timestamp."""
+        ctx, values = self.ctx, rows.values
+        times = rows.times.tolist() if rows.times is not None else [NO_TIME] * len(values)
+        out: list[Any] = []
+        out_times: list[int] = []
+        some: list[Any] = []
+        try:
+            for (key, time), entries in groupby(zip(keys, times, values, strict=True), itemgetter(0, 1)):
+                some = [value for _, _, value in entries]
+                ctx.current_key, ctx.current_time = key, time
+                self._collect(call(some, ctx), out)
+                out_times.extend([time] * (len(out) - len(out_times)))
+        except Exception as error:
+            made = self.user_error(error, *some) if len(some) == 1 else self.user_error(error)
+            made.call.batch = Rows(some, None if rows.times is None else np.full(len(some), ctx.current_time))
+            raise made from error
+        finally:
+            ctx.without_key()
+        self._after_calls("process_many", len(values))
+        self._emit(out, None if rows.times is None else out_times, rows.split)
 
     def call_once(self, call: Callable[[Any, Any], Any], value: Any, out: list[Any]) -> None:
         """Calls `call(value, ctx)` for a record, by the policy of the operator if it has one."""
