@@ -24,6 +24,25 @@ def test_a_derived_uid_does_not_change_with_the_name_the_function_or_the_paralle
     assert program(abs) == program(lambda x: x, name="another name", parallelism=2)
 
 
+def test_a_function_of_a_broadcast_stream_has_one_derived_uid_at_every_parallelism() -> None:
+    """From several subtasks its records come through one more operator, which brings them into one order."""
+
+    class Known(tr.BroadcastProcessFunction):
+        def process(self, value: object, ctx: tr.Context) -> None: ...
+
+        def process_broadcast(self, value: object, ctx: tr.Context) -> None: ...
+
+    def program(parallelism: int) -> list[str]:
+        env = tr.Environment(parallelism=parallelism)
+        first, second = env.from_source(tr.sources.Sequence(0, 1)), env.from_source(tr.sources.Sequence(0, 2))
+        first.connect(second.broadcast()).process(Known()).map(abs)
+        return uids(env)
+
+    one, two, three = map(program, (1, 2, 3))
+    assert len(two) == len(one) + 1 and two == three
+    assert one[-2:] == two[-2:]
+
+
 def test_a_derived_uid_changes_with_what_is_before_it() -> None:
     env = tr.Environment(parallelism=1)
     numbers = env.from_collection([1])

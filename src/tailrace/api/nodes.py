@@ -123,9 +123,11 @@ def add_node(
     form: Form,
     columns: tuple[str, ...] | None,
     scope: StreamScope | None = None,
+    shape: tuple[Edge, ...] | None = None,
 ) -> Node:
-    """Adds a node in the given scope, or in the stream's. `options` are the options of every verb: `uid`, `name`,
-    `parallelism`, and `on_error` where the verb runs user code. Raises `GraphError` for other ones."""
+    """Adds a node in the given scope, or in the stream's. A derived uid comes from `shape`, or from the edges if it is
+    None. `options` are the options of every verb: `uid`, `name`, `parallelism`, and `on_error` where the verb runs user
+    code. Raises `GraphError` for other ones."""
     unknown = set(options) - {"uid", "name", "parallelism", "on_error"}
     if unknown:
         options_of_verb = [*own_options(type(stream), verb), *own_options(type(stream.env), verb)]
@@ -151,6 +153,7 @@ def add_node(
         form=form,
         columns=columns,
         scope=stream.scope if scope is None else scope,
+        shape=shape,
         on_error=policy_of(operator, form, options.get("on_error"), stream.env.on_error, verb),
         follows=follows,
     )

@@ -72,7 +72,9 @@ def broadcast_process(
     check_times(fn, inputs, first.env._graph.nodes, verb, ("process", "process_broadcast"))
     check_lifetimes(fn, [first, one], inputs, verb)
     operator = ops.BroadcastProcess(fn, key, check_at_end(at_end), in_order)
-    return add_node(first, operator, (*inputs[0], *inputs[1]), "process", options, "rows", None)
+    # A derived uid is equal for every parallelism of `second`: of one subtask no node brings the records into one order.
+    shape = (*inputs[0], *second._edges(ops.Broadcast(), 1))
+    return add_node(first, operator, (*inputs[0], *inputs[1]), "process", options, "rows", None, shape=shape)
 
 
 def _check_sides(first: Any, second: Any, name: str, verb: str) -> None:
