@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import Any
 from unittest import mock
 
+from msgspec.structs import replace as replace_struct
+
 from search.campaigns.rescales import elastic, rescaled
 from search.planted.patches import Bug, Patches, method
 from search.scenarios import MS, Scenario
@@ -15,6 +17,8 @@ from tailrace.coordinator.durability.checkpoints import CheckpointSettings
 from tailrace.coordinator.durability.durability import Durability
 from tailrace.coordinator.workers.roster import Roster
 from tailrace.elements.keygroups import group_range
+from tailrace.storage.reading import _Had
+from tailrace.task.failover.standby_loop import Standing
 from tailrace.task.worker import restore
 from tailrace.task.worker.restore import Restorer
 from tailrace.testing.faults import Fault
@@ -74,6 +78,38 @@ def _half_way_back() -> Patches:
     return [method(Course, "_back", make)]
 
 
+def _any_plan() -> Patches:
+    """Bug: a worker is deployed with the plan that it has read for another size, where the job keeps its size."""
+
+    def make(deploy: Any) -> Any:
+        def deployed(self: Standing, message: Any, slot: int) -> Any:
+            return deploy(self, replace_struct(message, plan=self._plan) if self.spec is not None else message, slot)
+
+        return deployed
+
+    return [method(Standing, "deploy", make)]
+
+
+def _nothing_behind() -> Patches:
+    """Bug: of key groups that a worker has read ahead it reads nothing that was written since."""
+
+    def make(behind: Any) -> Any:
+        def blind(self: Any, uid: str, group: int, chain: tuple[str, ...]) -> tuple[str, ...]:
+            found: tuple[str, ...] = behind(self, uid, group, chain)
+            self._stale.discard((uid, group))
+            return () if self._held.get(uid, {}).get(group) else found
+
+        return blind
+
+    return [method(_Had, "behind", make)]
+
+
+def _gives_up(made: Scenario) -> Scenario:
+    """A scenario in which a job is about to get more workers, and a failure lets all begin anew in the size before."""
+    raised = [Fault(turns, "raise", 0, after="asked for the size") for turns in (10, 40, 160)]
+    return replace(_grows(made), faults=(Fault(30, "rescale", 3), *raised))
+
+
 def _grows(made: Scenario) -> Scenario:
     """A scenario in which a job gets more workers, which are lost soon after."""
     settings = CheckpointSettings(interval=1 * MS, tolerated_failures=10_000)
@@ -101,5 +137,7 @@ RESCALE_BUGS = (
     Bug("a new size has the plan of the old one", "counted", _the_old_plan, rescaled),
     Bug("workers keep their key groups in a new size", "counted", _key_groups_stay, _grows),
     Bug("a change of size goes half of the way back", "counted", _half_way_back, _grows_and_fails),
+    Bug("workers take another plan than that of their size", "counted", _any_plan, _gives_up),
+    Bug("what came since it was read ahead is left out", "counted", _nothing_behind, rescaled),
     Bug("fewer workers begin with the plan of more", "counted", _the_old_plan, elastic, seed=3),
 )

@@ -6,10 +6,12 @@ from typing import Any
 
 from driving import Job, S
 
+from tailrace.coordinator.actions import Send
 from tailrace.coordinator.workers.rescaling import JobSize
 from tailrace.protocol.deployment import Deployed
 from tailrace.protocol.recovery import WasReset
 from tailrace.protocol.snapshot import Trigger
+from tailrace.protocol.standby import Hold, StandsBy, StateHeld
 
 
 def size(slots: int, **other: Any) -> JobSize:
@@ -21,8 +23,18 @@ def joins(job: Job, slot: int) -> None:
     assert job.hello(slot, launch=job.machine.roster.at(slot).launches) is not None
 
 
+def ready(job: Job, *workers: int) -> None:
+    """These workers have read the plan of the size to come, and the state that they are to hold; without any, all."""
+    for one in job.machine.roster.of_size_to_come:
+        if one.index in workers or not workers:
+            job.says(one.index, StandsBy(), epoch=one.epoch)
+            for held in [a.message for a in job.machine.actions if isinstance(a, Send) and isinstance(a.message, Hold)]:
+                job.says(one.index, StateHeld(held.checkpoint, held.slots), epoch=one.epoch)
+
+
 def cut(job: Job) -> int:
-    """The number of the checkpoint that is requested of all workers of the size before."""
+    """The number of the checkpoint that is requested of all workers of the size before, once they are ready."""
+    ready(job)
     job.machine.tick(job.now)
     numbers = {message.cut.number for _, message in job.sent(Trigger) if message.cut.hold}
     assert len(numbers) == 1

@@ -161,6 +161,7 @@ class Course:
             if not self.rescaling.active:
                 self.do(self._roster.release("the job goes on with fewer workers", now), now)
             self.do([*self._durability.running(now), Tell(Start()), *self._roster.standbys.fill()], now)
+            self._get_ready(now)
             self._begin_stop(now)
 
     # Workers that come, and standbys.
@@ -169,7 +170,8 @@ class Course:
         """Goes on with a worker that holds a place now. A standby takes a slot at once where one waits for a worker."""
         roster = self._roster
         if roster.is_outside(place):
-            return  # a change of size waits for it
+            self._get_ready(now)  # a change of size waits for it
+            return
         if isinstance(place, Standby):
             taken = roster.fill_with(place)
             self.do(roster.standbys.welcome(place, self.plan) if taken is None else taken, now)
@@ -208,12 +210,17 @@ class Course:
             self.hold(now)
 
     def hold(self, now: int) -> None:
-        """Makes standbys hold the state of the newest checkpoint."""
+        """Makes standbys, and workers that get ready for another size, hold the state of the newest checkpoint."""
         newest = self._durability.newest
         if newest is not None:
-            bare = msgspec.structs.replace(newest[1], prepared=[])
             homes = self._roster.homes()
-            self.do(self._roster.standbys.hold(newest[0], lambda: encode_manifest(bare), homes, now), now)
+            self.do(self._roster.standbys.hold(newest[0], self._bare_newest, homes, now), now)
+        self._get_ready(now)
+
+    def _bare_newest(self) -> bytes:
+        """The manifest of the newest checkpoint, without what nobody reads ahead."""
+        assert self._durability.newest is not None
+        return encode_manifest(msgspec.structs.replace(self._durability.newest[1], prepared=[]))
 
     def standby_lost(self, place: Standby, what: str, now: int) -> None:
         """Goes on without a standby that is gone. While the job runs another one is started."""
@@ -287,6 +294,7 @@ class Course:
         if not self._replacements.active and self.flowing:
             if self._roster.finished:
                 self.all_finished(now)
+            self._get_ready(now)
             self._begin_stop(now)
 
     def restart(self, now: int, cause: Cause, delay: int) -> None:
@@ -303,6 +311,7 @@ class Course:
         else:
             advice = self._attempts.failed_records.advice(cause)
             self.actions.append(Restarting(self._attempts.restarts - self.rescaling.count, cause, advice))
+        self.rescaling.readiness.forget(self._roster.slots)
         if self.rescaling.is_cutting:
             self._rescale_again(cause.message, now)
         if self._stopping.is_open and cause.kind is not FailureKind.RESIZED:
@@ -343,6 +352,7 @@ class Course:
             self.rescaling.request(who, size, now)
             self.story.append(f"{now} the job is to have {size.slots} workers")
             self.do(self._roster.prepare(size.slots, size.standbys), now)
+            self._get_ready(now)
         else:
             self.actions.append(RescaleEnded(who, now_in.slots, refused or ""))
             if by_itself and refused:
@@ -360,14 +370,42 @@ class Course:
             return f"the job changes its size already, to {target.slots} workers; wait for that"
         return None if self._durability.takes_checkpoints else TAKES_NONE
 
-    @property
-    def rescale_due(self) -> int | None:
-        """0 if the job can take the checkpoint now behind which it changes its size; else None."""
+    def rescale_due(self, limit: int) -> int | None:
+        """The time at which the job takes the checkpoint behind which it changes its size: at once if all workers are ready
+        for it, and in the end without; None as things stand."""
         target, roster = self.rescaling.target, self._roster
-        if target is None or self.rescaling.is_cutting or not self.running or self._stopping.active or roster.finished:
+        if target is None or not self._prepares or self._stopping.active or roster.finished:
             return None
-        there = roster.arrivals >= target.slots - len(roster.slots)
-        return 0 if there and not self._replacements.active and self._durability.may_pause else None
+        if roster.arrivals < target.slots - len(roster.slots) or not self._durability.may_pause:
+            return None
+        readiness, newest = self.rescaling.readiness, self._durability.newest
+        lacks = readiness.lacks(roster.of_size_to_come, None if newest is None else newest[0])
+        return readiness.since + limit if lacks else 0
+
+    @property
+    def _prepares(self) -> bool:
+        """True while the job runs, and workers get ready for another size."""
+        waits = self.rescaling.target is not None and not self.rescaling.is_cutting
+        return waits and self.running and not self._replacements.active
+
+    def _get_ready(self, now: int) -> None:
+        """Lets workers read the plan of the size to come, and the state that they will have in it."""
+        target, newest = self.rescaling.target, self._durability.newest
+        if target is not None and self._prepares:
+            number, workers = None if newest is None else newest[0], self._roster.of_size_to_come
+            self.do(self.rescaling.readiness.prepare(workers, target.plan, number, self._bare_newest, now), now)
+
+    def gets_ready(self, worker: Slot, message: StandsBy | StateHeld, now: int) -> None:
+        """Takes the report of a worker that gets ready for another size."""
+        self.rescaling.readiness.note(worker, message)
+        self._get_ready(now)
+
+    def of_one_outside(self, worker: Slot, message: FromWorker, now: int) -> None:
+        """Takes a message of a worker that is to join, or to leave."""
+        if isinstance(message, StandsBy | StateHeld):
+            self.gets_ready(worker, message, now)
+        elif isinstance(message, Failed) and self._roster.expects(worker):
+            self.do(self._roster.outside_lost(worker, message.message), now)
 
     def begin_rescale(self, now: int) -> Decisions:
         """Takes the checkpoint behind which the job changes its size."""
@@ -389,8 +427,11 @@ class Course:
         here = len(self._roster.slots) + come
         if elastic is not None and come:
             size = elastic.sizes.make(here)
+            self.do(self.rescaling.readiness.end(self._roster.slots), now)
             self.rescaling.retarget(size, now)
-            return self._roster.expect_fewer(here, size.standbys)
+            self.do(self._roster.expect_fewer(here, size.standbys), now)
+            self._get_ready(now)
+            return []
         what = (
             f"{target.slots} task slots are needed, and Spark gave {here} within {limit // 1_000_000} s; give Spark more "
             f"free cores, or ask for fewer"
@@ -530,6 +571,7 @@ class Course:
 
     def _not_resized(self, target: JobSize, reason: str, now: int) -> None:
         self.actions.append(NotResized(len(self._roster.slots), target.text, reason))
+        self.do(self.rescaling.readiness.end(self._roster.slots), now)
         self.do(self._roster.release("the job keeps the size that it has", now), now)
         if self.flowing:
             self.do(self._roster.standbys.fill(), now)

@@ -190,7 +190,7 @@ class Coordinator:
         if isinstance(slot, Standby):
             self.course.of_a_standby(slot, message, now)
         elif slot.clean and self.roster.is_outside(slot):
-            pass  # it is to begin, or to leave
+            self.course.of_one_outside(slot, message, now)
         elif slot.clean:
             self._receive(slot, message, now)
         elif isinstance(message, WasReset) and message.attempt == slot.attempt:
@@ -250,7 +250,9 @@ class Coordinator:
                 self._of_a_nest(index, message, now)
             case _ if isinstance(message, SuccessionReport):
                 pass  # this coordinator keeps no log
-            case _ if isinstance(message, Failed | StandbyReport):
+            case _ if isinstance(message, StandbyReport):
+                self.course.gets_ready(slot, message, now)
+            case Failed():
                 what = f"worker {index} sent {type(message).__name__}, which no worker of a slot may send"
                 self.course.fail(now, Cause(what))
             case _:
@@ -495,7 +497,7 @@ class Coordinator:
             yield durability.retry_at, durability.retry
             yield self.course.look_due, self.course.look
             yield self.course.resize_due, self.course.resize
-            yield self.course.rescale_due, self.course.begin_rescale
+            yield self.course.rescale_due(limits.slots), self.course.begin_rescale
             yield self.course.rescale_late_at(limits.slots), lambda now: self.course.rescale_late(now, limits.slots)
             yield roster.leave_late_at(limits.leave), lambda now: roster.end_late(now, limits.leave)
         if self.status is JobStatus.RESTARTING:

@@ -229,10 +229,11 @@ class Storage:
             if not stands_by:
                 for event in events:
                     process.handle(event)
-            else:  # a standby, which may have to take a slot in between
+            else:  # a standby, which may have to take a slot in between, or a worker that gets ready for another size
                 self._one_by_one(process, events)
 
-        stands_by = process.machine.attempt is None
+        attempt = process.machine.attempt
+        stands_by = attempt is None or not attempt.awaits_state(action.number)
         if stands_by:
             self._cluster.count("a standby reads what has changed")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from driving import SECOND, Job, S
-from sizes import cut, joins, reset, runs, sealed, size
+from sizes import cut, joins, ready, reset, runs, sealed, size
 
 from tailrace.coordinator.actions import CloseLink, Commit, Kill, Launch, NotResized, RescaleEnded, Resizing, Send
 from tailrace.coordinator.durability.stopping import Aim
@@ -25,6 +25,7 @@ from tailrace.protocol.deployment import (
 )
 from tailrace.protocol.recovery import Reset, WasReset
 from tailrace.protocol.snapshot import Abort, Ack, Declined, Trigger
+from tailrace.protocol.standby import Hold, StandBy, StandsBy, StateHeld
 from tailrace.state.manifest import Manifest
 
 
@@ -95,7 +96,7 @@ def test_who_has_requested_it_is_told_when_the_job_runs_so() -> None:
 
 def test_with_fewer_workers_the_others_leave_when_the_job_runs() -> None:
     job = Job().run()
-    assert asked(job, size(1)) == []
+    assert [one.slot for one in asked(job, size(1)) if not isinstance(one.message, StandBy)] == []
     followed = sealed(job, cut(job))
     assert [one.slot for one in followed if isinstance(one, Send) and isinstance(one.message, Reset)] == [0, 1]
     reset(job, 0)
@@ -437,3 +438,85 @@ def test_an_illegal_step_is_an_internal_error() -> None:
     changes = Rescaling(size(2))
     with pytest.raises(InternalError):
         changes.cuts()
+
+
+# Before the job stands still.
+
+
+def prepared(job: Job) -> list[tuple[int, str]]:
+    """The messages by which workers get ready, since the last call: (worker, kind)."""
+    found = [(slot, message) for slot, message in job.sent() if isinstance(message, StandBy | Hold)]
+    return [(slot, type(message).__name__) for slot, message in found]
+
+
+def test_all_workers_have_the_plan_and_their_state_before_the_job_stands_still() -> None:
+    job = Job().run()
+    newest = job.complete()
+    asked(job, size(3))
+    joins(job, 2)
+    assert prepared(job) == [(0, "StandBy"), (1, "StandBy"), (2, "StandBy")]
+    for slot in range(3):
+        job.says(slot, StandsBy())
+        (held,) = job.said(Hold)
+        assert (held.checkpoint, held.slots) == (newest, [slot])
+        job.machine.tick(job.now)
+        assert job.said(Trigger) == []
+    for slot in range(3):
+        assert job.said(Trigger) == []
+        job.says(slot, StateHeld(newest, [slot]))
+        job.machine.tick(job.now)
+    assert [one.cut.hold for one in job.said(Trigger)] == [True, True]
+
+
+def test_who_stays_gets_ready_only_when_all_are_there_that_join() -> None:
+    job = Job().run()
+    asked(job, size(4))
+    joins(job, 3)
+    assert prepared(job) == [(3, "StandBy")]
+    joins(job, 2)
+    assert prepared(job) == [(0, "StandBy"), (1, "StandBy"), (2, "StandBy")]
+
+
+def test_who_is_not_ready_in_time_does_the_rest_behind_the_cut() -> None:
+    job = Job().run()
+    asked(job, size(3))
+    joins(job, 2)
+    job.says(0, StandsBy()), job.says(1, StandsBy())
+    job.actions()
+    job.wait(59)
+    assert not any(one.cut.hold for one in job.said(Trigger))
+    job.wait(2)
+    assert any(one.cut.hold for one in job.said(Trigger))
+
+
+def test_a_worker_that_cannot_join_ends_the_change_and_the_job_has_not_stood_still() -> None:
+    job = Job().run()
+    newest = job.complete()
+    asked(job, size(3))
+    joins(job, 2)
+    job.says(0, StandsBy())
+    job.actions()
+    job.says(2, Failed(FailureKind.USER, "no module named 'cats'"))
+    followed = job.actions()
+    (answer,) = [one for one in followed if isinstance(one, RescaleEnded)]
+    assert "no module named 'cats'" in answer.reason and job.status is S.RUNNING
+    held = [(one.slot, one.message) for one in followed if isinstance(one, Send) and isinstance(one.message, Hold)]
+    assert [(slot, message.slots) for slot, message in held] == [(0, []), (1, [])], "they drop what they hold"
+    job.says(0, StateHeld(newest, [0]))
+    assert job.actions() == [] and job.status is S.RUNNING
+
+
+def test_workers_get_ready_once_more_when_all_have_begun_anew() -> None:
+    job = Job().run()
+    asked(job, size(3))
+    joins(job, 2)
+    ready(job)
+    job.actions()
+    job.says(1, Failed(FailureKind.USER, "it raised"))
+    reset(job, 0, 1)
+    for slot in range(2):
+        job.says(slot, Deployed())
+    job.published()
+    assert job.status is S.RUNNING
+    assert prepared(job) == [(0, "StandBy"), (1, "StandBy")], "the worker that joins has the plan"
+    assert cut(job)

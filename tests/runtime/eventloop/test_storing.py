@@ -42,6 +42,8 @@ MANIFEST = encode_manifest(Manifest("job", "run", 1, 5, 0, 128, 1, []))
 class Machine:
     """Notes the events that it gets."""
 
+    stepping = False
+
     def __init__(self) -> None:
         self.told: list[Event] = []
 
@@ -382,6 +384,27 @@ def test_its_end_gives_up_what_is_being_read(stored: Stored, monkeypatch: pytest
     stored.storage.close()
     assert time.monotonic() - start < 2.5
     assert not stored.storage._thread._thread.is_alive()
+
+
+def test_beside_tasks_that_run_one_part_comes_at_a_time_and_no_file_waits_for_it(
+    stored: Stored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[int] = []
+
+    def found() -> Iterator[Any]:
+        for i in range(5):
+            given.append(i)
+            yield part(i)
+
+    parts(monkeypatch, found)
+    stored.machine.stepping = True
+    stored.read()
+    stored.write(b"a snapshot", last=True)
+    assert StateWritten(1, 77) in stored.told() and len(given) <= 3
+    deadline = time.monotonic() + 10
+    while StateRead(1) not in stored.machine.told and time.monotonic() < deadline:
+        stored.loop.poll(0.05)
+    assert given == list(range(5)) and stored.machine.told[-1] == StateRead(1)
 
 
 # A job's handle.

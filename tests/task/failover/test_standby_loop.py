@@ -11,14 +11,17 @@ import msgspec
 import pytest
 
 import tailrace as tr
-from tailrace.protocol.deployment import Deploy, Leave, Peer, Welcome
-from tailrace.protocol.standby import Hold, StandBy, StateHeld, TakeSlot
-from tailrace.state.manifest import Manifest, StateFile, decode_manifest, encode_manifest
+from tailrace.protocol.deployment import Deploy, Leave, Peer, Start, Welcome
+from tailrace.protocol.recovery import Reset
+from tailrace.protocol.standby import Hold, StandBy, StandsBy, StateHeld, TakeSlot
+from tailrace.state.format import TableInfo
+from tailrace.state.manifest import Manifest, OperatorRecord, StateFile, decode_manifest, encode_manifest
 from tailrace.state.memory_backend import MemoryBackend
-from tailrace.state.parts import MetaOf
+from tailrace.state.parts import BlockOf, MetaOf
 from tailrace.task.contract.actions import ReadState, ToCoordinator
-from tailrace.task.contract.events import CoordinatorSaid, StatePartRead, StateRead
+from tailrace.task.contract.events import CoordinatorSaid, PeersConnected, StatePartRead, StateRead
 from tailrace.task.contract.jobspec import JobSpec
+from tailrace.task.failover import standby_loop
 from tailrace.task.failover.mirrors import FILES, REST_BYTES
 from tailrace.task.worker.machine import Worker
 
@@ -38,17 +41,20 @@ class Standby:
     def __init__(
         self, build: Callable[[Any], Any] = lambda stream: stream.count(), slot: int = 2, stands_by: bool = True
     ) -> None:
-        env = tr.Environment(parallelism=2, max_parallelism=4)
-        numbers = env.from_source(tr.sources.Sequence(0, 10))
-        build(numbers.key_by(lambda n: n % 4)).sink_to(tr.sinks.Callback(print))
-        spec = JobSpec("job", 1, env._plan(env._pending()), env.memory, "run", checkpointing=True)
+
+        def load(plan: bytes) -> JobSpec:
+            env = tr.Environment(parallelism=2, max_parallelism=4)
+            numbers = env.from_source(tr.sources.Sequence(0, 10))
+            build(numbers.key_by(lambda n: n % 4)).sink_to(tr.sinks.Callback(print))
+            return JobSpec("job", 1, env._plan(env._pending()), env.memory, "run", checkpointing=True)
+
         self.backends: dict[int, Backend] = {}
 
         def make(spec: JobSpec, uid: str, subtask: int) -> Backend:
             self.backends[subtask] = Backend(uid=uid, subtask=subtask, max_parallelism=4)
             return self.backends[subtask]
 
-        self.machine = Worker(slot, lambda plan: spec, random.Random, make)
+        self.machine = Worker(slot, load, random.Random, make)
         self.says(Welcome(1))
         if stands_by:
             self.says(StandBy(b"plan"))
@@ -187,3 +193,99 @@ def test_a_worker_prepares_the_functions_of_its_own_slot_only() -> None:
         one.says(Deploy(b"plan", [Peer(0, "host", 1, 1), Peer(1, "host", 2, 1)], 1, 0))
         assert Prepared.calls == calls
         Prepared.calls.clear()
+
+
+# Another size.
+
+
+class Running(Standby):
+    """Worker 0 of a job that runs, and is to change its size."""
+
+    def __init__(self, build: Callable[[Any], Any] = lambda stream: stream.count()) -> None:
+        super().__init__(build, 0, stands_by=False)
+        self.deploy(b"plan")
+
+    def deploy(self, plan: bytes) -> None:
+        self.says(Deploy(plan, [Peer(0, "host", 1, 1), Peer(1, "host", 2, 1)], 1, 0))
+        self.machine.handle(PeersConnected())
+        self.says(Start())
+        self.wanted(object)
+
+    @property
+    def sent(self) -> list[Any]:
+        return [action.message for action in self.wanted(ToCoordinator)]
+
+
+def test_a_worker_that_runs_gets_ready_for_another_size_beside_its_tasks() -> None:
+    Prepared.calls.clear()
+    one = Running(lambda stream: stream.process(Prepared()))
+    spec, attempt = one.machine.spec, one.machine.attempt
+    one.says(StandBy(b"another"))
+    assert one.sent == [StandsBy()] and Prepared.calls == ["prepare", "open"], "two of them may not fit one process"
+    one.hold(1, 0)
+    one.read()
+    assert one.held == [StateHeld(1, [0])]
+    assert (one.machine.spec, one.machine.attempt) == (spec, attempt) and one.machine.stepping
+    one.says(Reset(1))
+    assert Prepared.calls == ["prepare", "open", "close"]
+    one.says(Deploy(b"another", [Peer(0, "host", 1, 1), Peer(1, "host", 2, 1)], 2, 1))
+    assert Prepared.calls == ["prepare", "open", "close", "prepare", "open"]
+
+
+def test_a_worker_that_joins_prepares_the_functions_of_its_own_slot_only() -> None:
+    for slot, calls in ((0, ["prepare"]), (1, [])):
+        Prepared.calls.clear()
+        Standby(lambda stream: stream.process(Prepared(), parallelism=1), slot)
+        assert Prepared.calls == calls
+
+
+@pytest.mark.parametrize("end", ["the job begins anew", "the change has ended", "another size"])
+def test_what_is_held_for_another_plan_is_dropped(end: str) -> None:
+    one = Running()
+    one.says(StandBy(b"another"))
+    one.hold(1, 0)
+    one.read()
+    held = one.backends[0]
+    if end == "the job begins anew":
+        one.says(Reset(1))
+        one.deploy(b"plan")
+    elif end == "the change has ended":
+        one.says(Hold(0, b"", []))
+    else:
+        one.says(StandBy(b"a third one"))
+    assert not held.open and one.machine.stepping and one.machine._standing._mirrors == {}
+
+
+def test_an_error_beside_tasks_is_no_failure_of_theirs() -> None:
+    one = Running()
+    one.says(StandBy(b"another"))
+    one.hold(3, 0)
+    (read,) = one.wanted(ReadState)
+    one.machine.handle(StatePartRead(read.number, BlockOf("nobody", TableInfo("t"), 0, 1, memoryview(b""))))
+    assert one.sent == [StateHeld(3, [])] and not one.machine.failed and one.machine.stepping
+
+
+def test_beside_tasks_a_slice_is_held_in_memory_only_if_it_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standby_loop, "AHEAD_BYTES", -1)
+    one = Running()
+    one.says(StandBy(b"another"))
+    one.hold(3, 0)
+    (read,) = one.wanted(ReadState)
+    one.machine.handle(StatePartRead(read.number, meta("a", 10)))
+    actions = one.wanted(object)
+    assert actions[1:] == [ToCoordinator(StateHeld(3, []))]
+    assert actions[0].required == {}, "the reading that is under way ends with it"
+    one.machine.handle(StatePartRead(read.number, meta("a", 10)))
+    one.machine.handle(StateRead(actions[0].number))
+    assert one.wanted(object) == []
+
+
+def test_in_another_size_the_state_of_a_slice_is_in_the_files_of_all_workers() -> None:
+    one = Running()
+    one.says(StandBy(b"another"))
+    (uid,) = {node.uid for node in one.machine.spec.plan.graph.nodes if "count" in node.name}  # type: ignore[union-attr]
+    files = [StateFile(slot, f"{slot}", 1) for slot in range(FILES + 1)]
+    manifest = Manifest("job", "run", 1, 7, 0, 4, 2, files, operators=[OperatorRecord(uid, "count", 3)])
+    one.says(Hold(7, encode_manifest(manifest), [0]))
+    (read,) = one.wanted(ReadState)
+    assert len(decode_manifest(read.manifest, "it").files) == FILES + 1

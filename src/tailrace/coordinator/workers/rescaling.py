@@ -21,6 +21,7 @@ from tailrace.coordinator.durability.savepoints import ATTEMPTS, given_up
 from tailrace.coordinator.job.failures import Cause
 from tailrace.coordinator.loops.termination import NestSpec
 from tailrace.coordinator.workers.autoscaling import Scaler, ScaleSettings
+from tailrace.coordinator.workers.readiness import Readiness
 from tailrace.errors import InternalError
 from tailrace.protocol.deployment import FailureKind
 from tailrace.state.manifest import Manifest
@@ -174,6 +175,7 @@ class Rescaling:
         """The time of the request (int64 microseconds)."""
         self.count = 0
         """The number of restarts of the job, there or back, by which it changed its size."""
+        self.readiness = Readiness()
         self._other: JobSize | None = None
         """The requested size; once the job moves to it, the size before."""
         self._waiting: list[Any] = []
@@ -208,7 +210,7 @@ class Rescaling:
         """Takes the request of another size, where no change is under way."""
         assert not self.active
         self.stage, self.since, self._failures = RescaleStage.GATHERING, now, 0
-        self._other, self._waiting = size, [who]
+        self._other, self._waiting, self.readiness = size, [who], Readiness()
 
     def refusal(self, size: JobSize) -> str | None:
         """The reason why an elastic job cannot be requested to have a size."""

@@ -461,6 +461,14 @@ class Roster:
         return sum(self.outside[index].connected for index in self._to_come)
 
     @property
+    def of_size_to_come(self) -> list[Slot]:
+        """The workers that are there for the size to come: those that join, and, when all of these are there, those that
+        stay."""
+        joining = [self.outside[index] for index in self._to_come if self.outside[index].connected]
+        stay = [slot for slot in self.slots[: self.target] if slot.connected]
+        return [*stay, *joining] if len(joining) == len(self._to_come) else joining
+
+    @property
     def _to_come(self) -> range:
         return range(len(self.slots), self.target)
 

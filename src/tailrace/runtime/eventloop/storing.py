@@ -6,6 +6,7 @@ import contextlib
 import functools
 import queue
 import threading
+import time
 from collections.abc import Callable
 
 from tailrace.errors import CheckpointCorrupt, error_text
@@ -29,6 +30,10 @@ from tailrace.task.worker.machine import Worker
 
 _READ_AHEAD = 32
 """Parts of a checkpoint that may wait to be restored, so that state may be larger than memory."""
+_REST = 4.0
+"""The pause behind each part that is restored beside tasks that run, as a multiple of the processor time that it took."""
+_LONGEST_REST = 0.25
+"""The longest such pause in seconds."""
 _BEHIND = 64 << 20
 """Bytes of snapshots that may wait to be written, so that state may be larger than memory."""
 
@@ -79,6 +84,17 @@ class StorageThread:
             self._done += 1
 
 
+class _Flow:
+    """The flow of one reading's parts into the tasks. Beside tasks that run one part comes at a time, and there is a pause
+    behind each: records come first."""
+
+    def __init__(self, *, beside: bool) -> None:
+        self.beside = beside
+        self.room = threading.Semaphore(1 if beside else _READ_AHEAD)
+        self.rest = 0.0
+        """Seconds to wait before the next part."""
+
+
 class WorkerStorage:
     """The storage as a worker's machine uses it."""
 
@@ -88,12 +104,14 @@ class WorkerStorage:
         self._machine = machine
         self._open_store = open_store
         self._clock = clock
+        self._loop = loop
         self._thread = StorageThread(loop, "tailrace-storage")
+        self._beside: StorageThread | None = None
+        """The thread that reads beside tasks that run, so that no file of a checkpoint waits for it."""
         self._stores: dict[str | None, Store] = {}
         self._writers: dict[int, Writer | None] = {}
         """Writers by checkpoint; None where writing its file has failed."""
         self._reading = 0
-        self._ahead = threading.Semaphore(_READ_AHEAD)
         self._requests = self._written = 0
         """Bytes to be written, counted by the loop, and bytes that were written or never will be, counted by the thread."""
         self._given_up: set[int] = set()
@@ -133,9 +151,10 @@ class WorkerStorage:
     def read(self, action: ReadState) -> None:
         """Reads parts of a checkpoint; gives up an earlier reading."""
         self._reading = action.number
-        self._ahead = threading.Semaphore(_READ_AHEAD)
-        ahead = self._ahead
-        self._thread.do(lambda: self._read(action, ahead))
+        flow, thread = _Flow(beside=self._machine.stepping), self._thread
+        if flow.beside:
+            thread = self._beside = self._beside or StorageThread(self._loop, "tailrace-reading")
+        thread.do(lambda: self._read(action, flow))
 
     def read_placed_parts(self, action: ReadPlaced) -> None:
         """Reads parts of state files."""
@@ -146,6 +165,8 @@ class WorkerStorage:
         self._reading = 0
         self._thread.closed = True
         self._thread.close(timeout=3.0)
+        if self._beside is not None:
+            self._beside.close(timeout=3.0)
 
     # In the thread.
 
@@ -185,18 +206,19 @@ class WorkerStorage:
         with contextlib.suppress(Exception):  # not there, or out of reach: the sweep after the next restart finds it
             self._store().delete([action.name])
 
-    def _read(self, action: ReadState, ahead: threading.Semaphore) -> None:
+    def _read(self, action: ReadState, flow: _Flow) -> None:
         machine, number = self._machine, action.number
         try:
             manifest = decode_manifest(action.manifest, "the manifest to restore")
             store = self._store(action.folder or None)
             for part in read_state(store, manifest, action.required, held=action.held, worker=action.worker):
-                while not ahead.acquire(timeout=0.5):
+                while not flow.room.acquire(timeout=0.5):
                     if self._thread.closed or self._reading != number:
                         return
+                time.sleep(flow.rest)
                 if self._reading != number:
                     return
-                self._thread.post(functools.partial(self._deliver, number, part, ahead))
+                self._thread.post(functools.partial(self._deliver, number, part, flow))
         except Exception as error:
             reason = f"checkpoint {_name_of(action)} cannot be read: {error}"
             fatal = unreadable_for_good(error)
@@ -216,9 +238,12 @@ class WorkerStorage:
         else:
             self._thread.post(lambda: machine.handle(PlacedRead(number, data)))
 
-    def _deliver(self, number: int, part: Part, ahead: threading.Semaphore) -> None:
-        ahead.release()
+    def _deliver(self, number: int, part: Part, flow: _Flow) -> None:
+        begun = time.thread_time()
         self._machine.handle(StatePartRead(number, part))
+        if flow.beside:
+            flow.rest = min(_LONGEST_REST, _REST * (time.thread_time() - begun))
+        flow.room.release()
 
 
 def _name_of(action: ReadState) -> str:

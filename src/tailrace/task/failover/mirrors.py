@@ -55,6 +55,8 @@ class Mirror:
         """The parts that are neither keyed state nor chains, of the current reading or of the newest complete one."""
         self._rest_of: tuple[int, int] | None = None
         """Incarnation and number of the checkpoint of which `_rest` is all; None if it is of none."""
+        self.block_bytes = 0
+        """The bytes of keyed state that were read, of all checkpoints."""
         self._whole, self._bytes = False, 0
         """Whether the current reading is of all files, and its bytes in `_rest`."""
         self._backends: dict[str, Backend] = {}
@@ -90,6 +92,7 @@ class Mirror:
             self._backends[part.uid].forget(part.group)
         elif isinstance(part, BlockOf):
             self._begin(part.uid, part.group)
+            self.block_bytes += len(part.data)
             self._backends[part.uid].apply(part.table, part.group, part.data)
 
     def _begin(self, uid: str, group: int) -> None:

@@ -1,5 +1,6 @@
 """A standby (`protocol.standby`): a worker that reads the plan, keeps the state of some slices at the newest checkpoint,
-and takes the slot of a worker that is lost."""
+and takes the slot of a worker that is lost. A worker of a job that changes its size gets ready in the same way, with the
+plan of the size to come and the state of its own slice in it, while the job runs on."""
 
 from __future__ import annotations
 
@@ -20,10 +21,17 @@ from tailrace.task.failover.mirrors import FILES, Mirror
 from tailrace.task.slice.preparation import close_unopened, prepare_functions, with_functions_of_its_own
 
 MakeBackend = Callable[[JobSpec, str, int], Backend]
+AHEAD_BYTES = 256 << 20
+"""Bytes of state up to which a worker that runs reads its slice in another size ahead, where state is in memory: it has
+both for a while."""
 
 
 class Standing:
-    """The work of one worker before it has a slot. Its methods return the actions it requires."""
+    """The work of one worker before it has a slot, or before it has one in another size. Its methods return the actions it
+    requires.
+
+    Invariant Y36: what it holds belongs to the plan that it has read last, and is deployed with no other one.
+    """
 
     def __init__(
         self,
@@ -52,12 +60,19 @@ class Standing:
         """The current request to the storage: (its number, the mirror it is for, the checkpoint)."""
         self._taken: Mirror | None = None
         """The mirror of the slice whose slot this worker has taken."""
+        self._runs = False
+        """True if tasks of the worker run meanwhile."""
+        self._raised: list[BaseException] = []
+        """Errors of functions that were closed without having been opened."""
 
-    def receive(self, message: StandBy | Hold | TakeSlot) -> list[Action]:
-        """Handles a message of the coordinator."""
+    def receive(self, message: StandBy | Hold | TakeSlot, *, runs: bool = False) -> list[Action]:
+        """Handles a message of the coordinator. `runs`: tasks of the worker run meanwhile. Then the functions of the plan
+        are prepared when it is deployed: users may not expect two of them in one process."""
         if isinstance(message, StandBy):
-            self.spec, self._plan = self.load(message.plan), message.plan
-            self._prepare(self.spec)
+            self._forget()
+            self.spec, self._plan, self._runs = self.load(message.plan), message.plan, runs
+            if not runs:
+                self._prepare(self.spec)
             return [ToCoordinator(StandsBy())]
         if isinstance(message, Hold):
             self._requested = message
@@ -67,17 +82,34 @@ class Standing:
         return [HoldSlot(message.slot)]
 
     def _prepare(self, spec: JobSpec) -> None:
-        """Prepares the functions of all operators: the standby may take any slot."""
+        """Prepares the functions of all operators, if this is a standby, which may take any slot; else those of its own."""
         try:
             self._prepared = with_functions_of_its_own(spec, keep_first=False)
         except GraphError:  # they are prepared when a slot is taken
             return
-        prepare_functions(self._prepared, self._slot, self._services(spec), only_here=False)
+        prepare_functions(self._prepared, self._slot, self._services(spec), only_here=self._slot < spec.plan.slots)
 
-    def deploy(self, deploy: Deploy) -> JobSpec:
+    def give_up(self) -> list[Action]:
+        """Drops all that is held or prepared, after an error beside tasks that run: the deployment reads it all anew."""
+        requested = self._requested
+        self._forget()
+        return [] if requested is None else [ToCoordinator(StateHeld(requested.checkpoint, []))]
+
+    def _forget(self) -> None:
+        """Drops what belongs to the plan that was read."""
+        self._take(-1)
+        self._raised = self.close()
+        self.spec, self._plan = None, b""
+
+    def deploy(self, deploy: Deploy, slot: int) -> JobSpec:
         """The job that is deployed, with a function object for each operator. A plan that the standby has read already is
-        not read again, so that the classes of records are the classes in the state that it holds."""
-        spec, prepared = (self.spec, self._prepared) if self._plan == deploy.plan else (None, None)
+        not read again, so that the classes of records are the classes in the state that it holds. What belongs to another
+        plan is dropped."""
+        if self._plan != deploy.plan:
+            self._forget()
+        elif self._taken is None:
+            self._take(slot)
+        spec, prepared = self.spec, self._prepared
         self.spec, self._plan = None, b""
         if prepared is None:
             self._unprepared = True
@@ -116,7 +148,7 @@ class Standing:
     def close(self) -> list[BaseException]:
         """Closes functions that were prepared and not deployed. Returns what they raised."""
         prepared, self._prepared = self._prepared, None
-        return [] if prepared is None else close_unopened(prepared)
+        return [*self._raised, *([] if prepared is None else close_unopened(prepared))]
 
     def mirror_for(self, deploy: Deploy) -> Mirror | None:
         """The mirror of the slice, if its state is of the files that are restored; else None."""
@@ -138,13 +170,15 @@ class Standing:
             if mirror is not None and mirror.checkpoint != requested.checkpoint:
                 number, manifest = next(self._numbers), decode_manifest(requested.manifest, "the checkpoint to hold")
                 self._reading = number, mirror, manifest
+                own = _is_in_own_files(manifest, self.spec)
                 whole = len(manifest.files) <= FILES
-                mirror.begin(whole)
-                data = requested.manifest if whole else _of_one(manifest, slot)
+                mirror.begin(whole and own)
+                data = requested.manifest if whole or not own else _of_one(manifest, slot)
                 held = {uid: dict(chains) for uid, chains in mirror.chains.items()}  # read in another thread
                 return [ReadState(number, data, "", mirror.groups, held, worker=slot)]
         self._requested = None
-        return [ToCoordinator(StateHeld(requested.checkpoint, [one for one in requested.slots if self._mirrors[one]]))]
+        holding = [one for one in requested.slots if self._mirrors.get(one)]
+        return [ToCoordinator(StateHeld(requested.checkpoint, holding))]
 
     def _mirror(self, slot: int) -> Mirror | None:
         spec = self.spec
@@ -163,7 +197,7 @@ class Standing:
         _, mirror, manifest = self._reading
         if isinstance(event, StatePartRead):
             mirror.part(event.part)
-            return []
+            return self._too_large(mirror) if self._runs and mirror.block_bytes > AHEAD_BYTES else []
         self._reading = None
         if isinstance(
             event, StateUnreadable
@@ -175,10 +209,22 @@ class Standing:
             mirror.read(manifest)
         return self._read_on()
 
+    def _too_large(self, mirror: Mirror) -> list[Action]:
+        """Holds a slice no more that is too large beside those that run. A reading of nothing ends the one under way."""
+        assert self.spec is not None and self._requested is not None
+        if self.spec.state_backend != "memory":
+            return []
+        mirror.close()
+        self._mirrors[mirror.slot], self._reading = None, None
+        nothing = ReadState(next(self._numbers), self._requested.manifest, "", {}, {}, worker=mirror.slot)
+        return [nothing, *self._read_on()]
+
     def _take(self, slot: int) -> None:
         if self._reading is not None:
             self._reading[1].given_up()
         self._reading = self._requested = None
+        if self._taken is not None:
+            self._taken.close()
         self._taken = self._mirrors.pop(slot, None)
         self._drop(list(self._mirrors))
 
@@ -190,6 +236,13 @@ class Standing:
                 if self._reading is not None and self._reading[1] is mirror:
                     self._reading = None  # the storage's answer will be ignored
                 mirror.close()
+
+
+def _is_in_own_files(manifest: Manifest, spec: JobSpec | None) -> bool:
+    """True if each worker has written the keyed state of its own slice: operators have the parallelism that they had."""
+    before = {record.uid: record.parallelism for record in manifest.operators}
+    nodes = () if spec is None else spec.plan.graph.nodes
+    return all(before.get(node.uid, node.parallelism) == node.parallelism for node in nodes)
 
 
 def _of_one(manifest: Manifest, slot: int) -> bytes:

@@ -324,7 +324,10 @@ class Worker:
         if attempt is None:
             self._guard(lambda: self._standing.read(event))
             return
-        if self.failed or not attempt.awaits_state(event.number):
+        if not attempt.awaits_state(event.number):
+            self._beside(lambda: self._standing.read(event))
+            return
+        if self.failed:
             return
         match event:
             case StatePartRead():
@@ -503,7 +506,8 @@ class Worker:
 
     def _deploy(self, message: Deploy, resume: Resume | None = None) -> list[Action]:
         self._hot.end()
-        spec, mirror = self._standing.deploy(message).noting(message.noted), self._standing.mirror_for(message)
+        deployed = self._standing.deploy(message, self.slot)
+        spec, mirror = deployed.noting(message.noted), self._standing.mirror_for(message)
         self.spec = spec
         services = self.services_of(spec, message, mirror)
         self._standing.prepare(spec, self.slot)
@@ -522,6 +526,9 @@ class Worker:
         of_any = self._hot.take(message, self.epoch)
         if of_any is None:
             return
+        if self._attempt is not None and not isinstance(of_any, TakeSlot):
+            self._beside(lambda: self._standing.receive(of_any, runs=True))
+            return
         if isinstance(of_any, TakeSlot):
             self.slot, self.phase = of_any.slot, Phase.JOINING
         self._guard(lambda: self._standing.receive(of_any))
@@ -537,7 +544,7 @@ class Worker:
         """Prepares for a new start of the job in this process: nothing of the attempt stays."""
         self._close()
         self.actions.append(ClosePeers())
-        self._attempt = self.spec = None
+        self._attempt, self.spec = None, self._standing.spec
         self.failed = False
         self.phase = Phase.JOINED
         self._send(WasReset(number))
@@ -575,6 +582,13 @@ class Worker:
             self._require(act() or ())
         except BaseException as error:
             self._fail(self._keep_call(fault_outside_tasks(error, self.slot, self._place_of), error))
+
+    def _beside(self, act: Callable[[], list[Action]]) -> None:
+        """Gets ready for another size beside tasks that run. An error in it is no failure of theirs."""
+        try:
+            self._require(act())
+        except Exception:
+            self._require(self._standing.give_up())
 
     def _fail_by(self, error: BaseException, operator: str | None = None) -> None:
         self._fail(self._keep_call(fault_of(error, self.slot, operator, self._place_of), error))
