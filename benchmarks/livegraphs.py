@@ -25,12 +25,19 @@ class LiveSpec:
     verb: str = "components"
     kind: str = "random"
     edges: int = 1_000_000
+    batch: int = 1024  # edges that come together while the graph is loaded, as in a job
     probes: int = 500  # edges that go, and come again
     tolerance: float = 0.01
 
     @classmethod
     def of(cls, options: dict[str, str], **more: Any) -> LiveSpec:
-        kinds: dict[str, Callable[[str], Any]] = {"kind": str, "edges": int, "probes": int, "tolerance": float}
+        kinds: dict[str, Callable[[str], Any]] = {
+            "kind": str,
+            "edges": int,
+            "batch": int,
+            "probes": int,
+            "tolerance": float,
+        }
         return cls(**{**{name: kinds[name](value) for name, value in options.items() if name in kinds}, **more})
 
 
@@ -57,8 +64,9 @@ def run(spec: LiveSpec) -> dict[str, Any]:
     a, b = (ends.tolist() for ends in ends_of(spec.kind, spec.edges))
     operator = tr.testing.harness(function_of(spec), key=lambda _: None)
     before, start = resident(), time.process_time()
-    for change in zip(a, b, strict=True):
-        operator.push(("+", *change))
+    for first in range(0, len(a), spec.batch):
+        some = slice(first, first + spec.batch)
+        operator.push_many([("+", *change) for change in zip(a[some], b[some], strict=True)])
     load = time.process_time() - start
     bytes_per_edge = (resident() - before) / len(a)
     draw, took, results = np.random.default_rng(11), [], 0

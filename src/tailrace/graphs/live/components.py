@@ -59,14 +59,11 @@ class LiveComponents(LiveGraph):
                 names.append(least(joined, name))
             if names[0] != names[1]:
                 joined[max(names)] = min(names)
-        parts = [(self.part_of(one), least(joined, name)) for name, one in members.items() if name in joined]
-        for one, name in found.items():
-            if name is None and one not in joined:
-                self.rename([one], one)
-        for part, name in parts:
-            self.rename(part, name)
-        for a, b in edges:
-            self.change_both(a, b, 1)
+        for name, one in members.items():
+            new = found[one] is None  # such a vertex is alone
+            if new or name in joined:
+                self.rename([one] if new else self.part_of(one), least(joined, name))
+        self.add_both(edges)
 
     def remove(self, a: Any, b: Any) -> None:
         """Takes an edge away, and makes two components where it was all that joined them. Raises `ValueError` if it is not

@@ -87,6 +87,18 @@ class Edges:
             pairs += [(end, counts.get(end, 1)) for end in ends]
         return pairs
 
+    def add(self, vertex: Any, ends: list[Any]) -> None:
+        """Adds edges of a vertex: at once, where they are new and fit its bucket."""
+        if self.buckets.get(vertex) is None:
+            with self.ends.ctx.at(vertex):
+                there, often = self.ends.state.value or NO_ENDS
+                more = (*there, *ends)
+                if len(more) <= IN_A_BUCKET and len(set(more)) == len(more):
+                    self.ends.state.value = more, often
+                    return
+        for one in ends:
+            self.change(vertex, one, 1)
+
     def change(self, vertex: Any, end: Any, by: int) -> int:
         """How often an edge is there, with one more or one less. Raises `ValueError` if that is less than never."""
         hub = self.buckets.get(vertex)
@@ -184,6 +196,16 @@ class LiveGraph(tr.KeyedProcessFunction):
         if self.kind.value is None:
             self.kind.value = kind
         return found
+
+    def add_both(self, edges: list[tuple[Any, Any]]) -> None:
+        """Adds edges, each to both of its ends."""
+        ends: dict[Any, list[Any]] = {}
+        for a, b in edges:
+            ends.setdefault(a, []).append(b)
+            if a != b:
+                ends.setdefault(b, []).append(a)
+        for one, some in ends.items():
+            self.edges.add(one, some)
 
     def change_both(self, a: Any, b: Any, by: int) -> int:
         """How often an edge is there, with a change of it. It is an edge of both of its ends."""
