@@ -88,6 +88,18 @@ def test_large_records_make_frames_of_few() -> None:
     assert sum(map(len, frames)) == 64 and max(map(len, frames)) <= 16
 
 
+def test_a_batch_in_columns_stays_whole_up_to_half_a_window_and_is_cut_evenly_above_it() -> None:
+    s = Sending()
+    cut: list[int] = []
+    for wide in (3, 5):
+        columns = {f"c{at}": np.arange(FRAME_RECORDS["columns"]) for at in range(wide)}
+        s.box.emit(s.output, Columns(pa.record_batch(columns)))
+        s.box.flush()
+        cut += [len(values) for _, values in s.sent()]
+        s.output.channels[0].record_bytes = 0
+    assert cut == [16_384, 8_192, 8_192]
+
+
 def test_what_has_waited_long_enough_goes_though_the_worker_is_busy() -> None:
     s = Sending()
     s.box.now = 1_000

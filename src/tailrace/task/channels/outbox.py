@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import Any
 
 from tailrace.elements.batches import Batch, Rows, concat, joinable
@@ -27,7 +28,7 @@ from tailrace.task.channels.spilling import Item
 from tailrace.task.contract.cut_state import CutState
 
 FRAME_RECORDS = {"rows": 4096, "columns": 16_384}
-FRAME_BYTES = 256 << 10
+FRAME_BYTES = {"rows": 256 << 10, "columns": 512 << 10}
 ROUNDS = 8
 """Number of rounds of a task in which a channel must fill a frame to wait for it: frames of fewer records would cost a
 busy worker more than they save in time."""
@@ -170,7 +171,8 @@ class Outbox(OutboxCutState):
                 part.split = -1
             channel.buffer.append(part)
             channel.buffered += len(part)
-            if channel.buffered >= FRAME_RECORDS[part.form] or channel.buffered * channel.record_bytes >= FRAME_BYTES:
+            size = channel.buffered * channel.record_bytes
+            if channel.buffered >= FRAME_RECORDS[part.form] or size >= FRAME_BYTES[part.form]:
                 self._seal(output, channel)
             elif self.oldest is None:
                 self.oldest = self.now
@@ -324,13 +326,14 @@ class Outbox(OutboxCutState):
         self._drain(channel)
 
     def _pieces(self, channel: OutputChannel, batch: Batch) -> Sequence[Batch]:
-        """Batch cut so that each frame takes at most half the window, as far as records can be parted."""
+        """Batch cut evenly so that each frame takes about half the window at most, as far as records can be parted."""
         if not channel.record_bytes:
             channel.record_bytes = max(1.0, self._size(encoded_size(batch)) / max(1, len(batch)))
-        most = max(1, int(min(FRAME_BYTES, channel.flow.window // 2) / channel.record_bytes))
+        most = max(1, int(min(FRAME_BYTES[batch.form], channel.flow.window // 2) / channel.record_bytes))
         if len(batch) <= most + most // 4:
             return [batch]
-        return [batch.slice(at, min(at + most, len(batch))) for at in range(0, len(batch), most)]
+        each = ceil(len(batch) / ceil(len(batch) / most))
+        return [batch.slice(at, min(at + each, len(batch))) for at in range(0, len(batch), each)]
 
     def _enqueue(self, output: OutputEdge, channel: OutputChannel, batch: Batch) -> None:
         payload: Payload
