@@ -403,6 +403,8 @@ def arrow_times(column: pa.Array) -> Times:
     elif pa.types.is_decimal(kind):
         return times_of(column.to_pylist())  # as float64 Arrow gives a neighbour of some
     elif pa.types.is_floating(kind):
+        if not column.null_count:
+            return floor_of_floats(column.cast(pa.float64()).to_numpy())
         floats = pc.fill_null(column.cast(pa.float64()), 0.0).to_numpy(zero_copy_only=False)
         whole = pa.array(floor_of_floats(floats), mask=column.is_null().to_numpy(zero_copy_only=False))
     elif pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_duration(kind):
