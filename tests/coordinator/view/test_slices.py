@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from sizes import cut, joins, reset, runs, sealed, size
+
 from tailrace.coordinator.view.slice_views import slices_of
 from tailrace.coordinator.view.slices import Failover, Slices, SliceStandby, SliceStatus, standby_figures
 from tailrace.protocol.deployment import Deploy, Progress
@@ -188,3 +190,26 @@ def test_the_slice_whose_state_is_oldest_is_the_one_that_is_told() -> None:
     job.says(3, StateHeld(last, [0]))
     figures = standby_figures(shown(job))
     assert figures is not None and (figures["slicesHeld"], figures["behind"]) == (2, 2), "of slice 1; one holds slice 0"
+
+
+def test_a_worker_that_waits_for_a_larger_size_has_no_slice_yet() -> None:
+    job = Job().run()
+
+    def changes() -> list[tuple[int, str]]:
+        course, machine = job.machine.course, job.machine
+        slices = slices_of(machine.roster, machine.takeovers, 0, course.rescaling)
+        return [(one.slot, one.change) for one in slices.all]
+
+    job.machine.rescale("somebody", size(3), job.now)
+    job.epochs.append(0)
+    assert changes() == [(0, ""), (1, "")]
+    joins(job, 2)
+    number = cut(job)
+    assert changes() == [(0, ""), (1, "")]
+    sealed(job, number)
+    assert changes() == [(0, ""), (1, ""), (2, "joins")]
+    reset(job, 0, 1, 2)
+    runs(job)
+    assert changes() == [(0, ""), (1, ""), (2, "")]
+    job.machine.rescale("somebody", size(1), job.now)
+    assert changes() == [(0, ""), (1, "leaves"), (2, "leaves")]

@@ -57,8 +57,8 @@ def size_of(machine: Coordinator) -> SizeFigures:
 
 
 def slices_of(roster: Roster, takeovers: Takeovers, offset: int, rescaling: Rescaling | None = None) -> Slices:
-    """All slices of a job. `offset`: from the coordinator's clock to microseconds since 1970. Other threads call it,
-    too."""
+    """All slices of a job. `offset`: from the coordinator's clock to microseconds since 1970. A worker that waits until the
+    job moves to a larger size has no slice yet. Other threads call it, too."""
     standbys, workers, before = roster.standbys, len(roster.slots), None if rescaling is None else rescaling.before
     ready = sum(one.ready for one in standbys.all), len(standbys.all)
     stays = min(workers, roster.target if before is None else before.slots)
@@ -67,9 +67,6 @@ def slices_of(roster: Roster, takeovers: Takeovers, offset: int, rescaling: Resc
         replace(made, change=change) if made.slot >= stays else made
         for made in (_slice(slot, standbys, takeovers, offset) for slot in list(roster.slots))
     )
-    joining = [one for one in list(roster.outside.values()) if roster.expects(one)]
-    joins = (_slice(one, standbys, takeovers, offset) for one in sorted(joining, key=lambda one: one.index))
-    found += tuple(replace(one, change="joins") for one in joins)
     return Slices(found, ready if takeovers.enabled else None)
 
 

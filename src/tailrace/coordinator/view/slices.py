@@ -58,8 +58,8 @@ class SliceStatus:
 
     `replaced`: the number of times that its worker was replaced while the other workers went on, with `last_failover` for
     the last time; `being_replaced`: True while it is being replaced. `not_replaced`: the reason why it could not be
-    replaced at its most recent loss without a replacement; empty where there was none. `change`: "joins" while the job is
-    about to get the slice with another size, "leaves" while it is about to give it up; else empty.
+    replaced at its most recent loss without a replacement; empty where there was none. `change`: "joins" while the job
+    moves to another size with which it gets the slice, "leaves" while it is about to give it up; else empty.
     """
 
     slot: int
