@@ -369,7 +369,7 @@ class _Reader:
         self.only(node, "this", "true", "false")
         if node.args.get("false") is None:
             raise NotTranslated("if needs three arguments", at)
-        return FunctionCall(at, "when", tuple(self.tree(node.args[one]) for one in ("this", "true", "false")))
+        return FunctionCall(at, "if", tuple(self.tree(node.args[one]) for one in ("this", "true", "false")))
 
     def _anonymous(self, node: Any, at: str) -> Tree:
         self.only(node, "this", "expressions")

@@ -20,11 +20,11 @@ Mask = Any
 
 
 class Translation:
-    """The translation of trees over columns of `schema`. `others` are names of results that later ones may use."""
+    """The translation of trees over columns of `schema`. `others` are the results that later ones may use, by name."""
 
-    def __init__(self, schema: pa.Schema, others: Mapping[str, Tree] | None = None) -> None:
+    def __init__(self, schema: pa.Schema, others: Mapping[str, list[Tree]] | None = None) -> None:
         self.schema = schema
-        self.others: Mapping[str, Tree] = {} if others is None else others
+        self.others: Mapping[str, list[Tree]] = {} if others is None else others
 
     def translate(self, tree: Tree, mask: Mask = None) -> Typed:
         """The expression of a tree with its type. Records without `mask` count as null: nothing fails for them. Raises
@@ -53,13 +53,15 @@ class Translation:
     def _field(self, field: FieldName, mask: Mask) -> Typed:
         name = self.name_of(field)
         if name is None:
-            other = self.others.get(field.path[0].lower()) if len(field.path) == 1 else None
-            if other is None:
+            others = self.others.get(field.path[0].lower(), []) if len(field.path) == 1 else []
+            if not others:
                 listed = ", ".join(self.schema.names)
                 raise NotTranslated(
                     f"there is no column {'.'.join(field.path)!r}", field.at, f"the stream has {listed}"
                 )
-            return self.translate(other, mask)
+            if len(others) > 1:
+                raise NotTranslated(f"{field.path[0]!r} is the name of {len(others)} results", field.at, "rename one")
+            return self.translate(others[0], mask)
         path, kind = [name], self.schema.field(name).type
         for step in field.path[1:]:
             inner = [one for one in kind if one.name.lower() == step.lower()] if t.is_struct(kind) else []
@@ -141,9 +143,10 @@ class Translation:
         conditions: list[Any] = []
         values: list[Typed] = []
         for test, value in pairs:
-            found = condition(
-                self.translate(test, mask) if not values else self._under_mask(test, mask, left), "when", tree.at
-            )
+            given = self.translate(test, mask) if not values else self._under_mask(test, mask, left)
+            if tree.name == "when":  # of a `case`, where Spark refuses what it takes in `if`
+                _check_typed(given, tree.at)
+            found = condition(given, "when", tree.at)
             holds = pc.coalesce(found, pc.scalar(False))
             conditions.append(holds)
             values.append(self._under_mask(value, mask, pc.and_kleene(left, holds) if len(values) else holds))
@@ -157,7 +160,7 @@ class Translation:
         return Typed(found, kind)
 
     def _coalesce(self, tree: FunctionCall, mask: Mask) -> Typed:
-        self._check_count(tree, 1, 10_000)
+        self._check_count(tree, *((1, 10_000) if tree.name == "coalesce" else (2, 2)))
         values: list[Typed] = []
         for one in tree.given:
             if not values or not self._may_fail(one):
@@ -176,12 +179,8 @@ class Translation:
         """True if the expression may fail for some records, as far as its names show."""
         if isinstance(tree, Cast):
             return True
-        if (
-            isinstance(tree, FieldName)
-            and self.name_of(tree) is None
-            and (other := self.others.get(tree.path[0].lower()))
-        ):
-            return self._may_fail(other)
+        if isinstance(tree, FieldName) and self.name_of(tree) is None:
+            return any(map(self._may_fail, self.others.get(tree.path[0].lower(), ())))
         if isinstance(tree, FunctionCall):
             function = FUNCTIONS.get(ALIASES.get(tree.name, tree.name))
             if function is not None and function.fails:
@@ -192,7 +191,14 @@ class Translation:
 def check_condition(tree: Tree, schema: pa.Schema) -> Any:
     """The expression of a condition. Raises `NotTranslated`."""
     found = Translation(schema).translate(tree)
+    _check_typed(found, tree.at)
     return _check_type(Typed(condition(found, "a condition", tree.at), pa.bool_()), schema, tree.at)
+
+
+def _check_typed(found: Typed, at: str) -> None:
+    """Raises `NotTranslated` for a condition that is always null and has no type."""
+    if t.is_null(found.kind):
+        raise NotTranslated("a condition that is always null has no type", at, "give it one: cast(null as boolean)")
 
 
 def result(tree: Tree, translation: Translation) -> Any:

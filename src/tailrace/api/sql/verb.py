@@ -64,7 +64,7 @@ def _part_options(options: dict[str, Any]) -> dict[str, Any]:
 def select_columns(query: SqlQuery, schema: pa.Schema) -> tuple[tuple[str, Any], ...]:
     """The columns of a query: names, each with a column of the schema or an expression. Raises `NotTranslated`."""
     pairs: list[tuple[str, Any]] = []
-    others: dict[str, Tree] = {}
+    others: dict[str, list[Tree]] = {}
     for item in query.items:
         if item.tree is None:
             pairs += [(name, name) for name in _star(item, schema)]
@@ -72,7 +72,7 @@ def select_columns(query: SqlQuery, schema: pa.Schema) -> tuple[tuple[str, Any],
         if item.name is None:
             raise NotTranslated("a result has no name", item.at, "give it one: `... as name`")
         pairs.append((item.name, result(item.tree, Translation(schema, others))))
-        others.setdefault(item.name.lower(), item.tree)
+        others.setdefault(item.name.lower(), []).append(item.tree)
     return tuple(pairs)
 
 
