@@ -584,7 +584,8 @@ class Worker:
             self._fail(self._keep_call(fault_outside_tasks(error, self.slot, self._place_of), error))
 
     def _beside(self, act: Callable[[], list[Action]]) -> None:
-        """Gets ready for another size beside tasks that run. An error in it is no failure of theirs."""
+        """Gets ready for another size beside tasks that run. An error in it is no failure of theirs: the deployment, which
+        reads all anew, meets it again and reports it."""
         try:
             self._require(act())
         except Exception:
