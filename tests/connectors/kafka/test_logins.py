@@ -15,7 +15,7 @@ import pytest
 
 import tailrace as tr
 from tailrace.api.connectors import AssignedSplit
-from tailrace.connectors.kafka import client, enumerator, producing
+from tailrace.connectors.kafka import client, enumerator, transactions
 from tailrace.connectors.kafka.enumerator import PartitionSplit
 from tailrace.connectors.transactional import Scope
 from tailrace.errors import ConfigError
@@ -81,7 +81,7 @@ class Door(NamedTuple):
 
 @pytest.fixture(params=["SASL_PLAINTEXT", "SASL_SSL"])
 def door(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Door]:
-    for module in (client, producing, enumerator):
+    for module in (client, transactions, enumerator):
         monkeypatch.setattr(module, "PATIENCE", 1.0)
     options = {"security.protocol": request.param, "sasl.mechanism": "PLAIN", "sasl.username": "me"}
     context = None

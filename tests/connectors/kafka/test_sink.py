@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import tailrace as tr
-from tailrace.connectors.kafka import client, producing
+from tailrace.connectors.kafka import client, transactions
 from tailrace.connectors.transactional import PreparedTransaction, Scope
 from tailrace.errors import ConfigError, OutputLost
 from tailrace.testing import check_sink
@@ -320,21 +320,21 @@ def test_errors_of_the_broker_are_those_that_pass_and_those_that_come_again() ->
     permanent += ["MSG_SIZE_TOO_LARGE", "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "GROUP_AUTHORIZATION_FAILED"]
     assert {type(client.in_words("s", "writing", _error(one))) for one in passing} == {client.KafkaUnreachable}
     assert {type(client.in_words("s", "writing", _error(one))) for one in permanent} == {ConfigError}
-    assert int(producing.DEFAULTS["topic.metadata.propagation.max.ms"]) < client.PATIENCE * 1_000
+    assert int(transactions.DEFAULTS["topic.metadata.propagation.max.ms"]) < client.PATIENCE * 1_000
 
 
 def test_a_refused_login_is_an_error_that_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(producing, "PATIENCE", 0.2)
+    monkeypatch.setattr(transactions, "PATIENCE", 0.2)
     options = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "me"}
     sink = tr.sinks.Kafka("127.0.0.1:1", "t", options={**options, "sasl.password": "secret-word"})
-    note = producing.Producing._note_error
+    note = transactions.Producing._note_error
 
     def refuse(self: Any, error: Any) -> None:
         note(self, _error("_AUTHENTICATION", "Authentication failed"))
 
     with pytest.raises(client.KafkaUnreachable):
         sink.transaction(Scope("run", "out", 0))
-    monkeypatch.setattr(producing.Producing, "_note_error", refuse)
+    monkeypatch.setattr(transactions.Producing, "_note_error", refuse)
     with pytest.raises(ConfigError, match=r"127.0.0.1:1 refuses the login: .*sasl.password") as refused:
         sink.transaction(Scope("run", "out", 0))
     assert "secret-word" not in str(refused.value)

@@ -14,8 +14,8 @@ from tailrace.api.connectors import SinkContext, SinkWriter
 from tailrace.connectors.files.jsonvalues import encode_columns
 from tailrace.connectors.kafka.client import KafkaUnreachable, check_options, check_servers, check_topics
 from tailrace.connectors.kafka.formats import as_bytes, encode_all, encoder
-from tailrace.connectors.kafka.producing import DirectWriter, KafkaTransaction, Packed
 from tailrace.connectors.kafka.registry import RegistryFormat, check_format
+from tailrace.connectors.kafka.transactions import DirectWriter, KafkaTransaction, Packed
 from tailrace.connectors.transactional import Scope, TransactionalSink
 from tailrace.elements.rows import rows_of
 from tailrace.elements.timestamps import floor_micros

@@ -1,4 +1,4 @@
-"""Producers of Kafka: in transactions, and directly.
+"""Transactions of Kafka with their marks, and producers without them.
 
 A transaction has the mark of `tr.TransactionalSink` as an offset of a consumer group that no consumer joins: records and
 mark are committed in one unit. The group and the transactional id have the name of the scope. `init_transactions` ends what
