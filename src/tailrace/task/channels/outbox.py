@@ -326,14 +326,15 @@ class Outbox(OutboxCutState):
         self._drain(channel)
 
     def _pieces(self, channel: OutputChannel, batch: Batch) -> Sequence[Batch]:
-        """Batch cut evenly so that each frame takes about half the window at most, as far as records can be parted."""
+        """Batch cut so that each frame takes at most half the window, as far as records can be parted; in columns evenly."""
         if not channel.record_bytes:
             channel.record_bytes = max(1.0, self._size(encoded_size(batch)) / max(1, len(batch)))
         most = max(1, int(min(FRAME_BYTES[batch.form], channel.flow.window // 2) / channel.record_bytes))
         if len(batch) <= most + most // 4:
             return [batch]
-        each = ceil(len(batch) / ceil(len(batch) / most))
-        return [batch.slice(at, min(at + each, len(batch))) for at in range(0, len(batch), each)]
+        if batch.form == "columns":  # they cost by the batch, and a small rest as much as a whole one
+            most = ceil(len(batch) / ceil(len(batch) / most))
+        return [batch.slice(at, min(at + most, len(batch))) for at in range(0, len(batch), most)]
 
     def _enqueue(self, output: OutputEdge, channel: OutputChannel, batch: Batch) -> None:
         payload: Payload
