@@ -185,6 +185,29 @@ def test_what_a_step_has_of_its_own_is_what_it_was(of: Callable[[int, tr.Context
     )
 
 
+class Together(tr.KeyedProcessFunction):
+    """How many records it is given at once."""
+
+    def process(self, record: int, ctx: tr.Context) -> Any:
+        return self.process_many([record], ctx)
+
+    def process_many(self, records: list[int], ctx: tr.Context) -> Any:
+        yield ctx.key, len(records)
+
+
+def test_a_function_that_sees_what_comes_together_is_given_that_again() -> None:
+    env = tr.Environment(parallelism=2)
+    numbers = env.from_source(tr.sources.Sequence(0, RECORDS), parallelism=1)
+    counted = numbers.key_by(lambda n: n // 16).process(Together())
+    counted.key_by(lambda pair: pair[0] + 1).reduce(max).sink_to(NOWHERE)
+    workers = Workers(env._plan(env._pending()))
+    workers.run()
+    lost = workers.slices[1]
+    assert len({count for pairs in sent(lost).values() for pair in pairs for count in pair[1:]}) > 1
+    other, _ = workers.done_again()
+    assert sent(other) == sent(lost)
+
+
 def test_steps_that_read_clocks_and_random_bytes_are_done_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where one operator reads them, it reads them in one order."""
     of = lambda record, ctx: (seconds(), uuid.uuid4().hex, uuid.uuid1().hex, monotonic()) * (record % 3)  # noqa: E731

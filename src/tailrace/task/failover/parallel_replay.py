@@ -28,6 +28,7 @@ from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from tailrace.api.restore.kinds import takes_many
 from tailrace.elements.batches import Batch, join
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
 from tailrace.errors import InternalError
@@ -50,7 +51,8 @@ RECORD_BY_RECORD = (
     operators.BroadcastProcess, operators.Aggregate, operators.Reduce, operators.Sink, operators.Head, operators.Tail,
     operators.EnterLoop, operators.LeaveLoop,
 )  # fmt: skip
-"""Operators whose output does not depend on how their input is divided into portions, nor on event time by itself."""
+"""Operators whose output does not depend on how their input is divided into portions, nor on event time by itself; of keyed
+functions those without `process_many`."""
 IN_ORDER = operators.Map, operators.Filter, operators.FlatMap, operators.Process, operators.KeyedProcess
 """Operators that call user code for one record after the other."""
 PORTION = 2048
@@ -333,7 +335,8 @@ def _takes_any_portions(operator: operators.Operator) -> bool:
     if isinstance(operator, operators.AssignTimestamps):
         return not operator.by_the_clock
     in_order = getattr(operator, "in_order", False)  # whether a record is late depends on the watermark before it
-    return isinstance(operator, RECORD_BY_RECORD) and not in_order
+    together = isinstance(operator, operators.KeyedProcess) and takes_many(operator.fn)
+    return isinstance(operator, RECORD_BY_RECORD) and not (in_order or together)
 
 
 def _is_a_read(entry: Entry) -> bool:
