@@ -15,9 +15,12 @@ from tailrace.testing.faults import Fault
 FAULTS = [Fault(90, "kill"), Fault(250, "crash-driver"), Fault(400, "kill", which=1)]
 
 
-def outcome(make: Callable[[tr.DataStream], tr.DataStream], records: list[Any]) -> list[Any]:
+def outcome(make: Callable[[tr.DataStream], tr.DataStream], records: list[Any], *, apart: bool = False) -> list[Any]:
+    """`apart`: each record has a time of its own, so that no other one is taken in together with it."""
     env = tr.Environment(parallelism=2, checkpoint=tr.CheckpointConfig("in memory", interval=0.003))
-    sink = make(env.from_source(tr.sources.Collection(records), parallelism=1)).sink_to(tr.sinks.Collect())
+    numbered = env.from_source(tr.sources.Collection(list(enumerate(records))), parallelism=1)
+    stream = (numbered.assign_timestamps(lambda pair: pair[0]) if apart else numbered).map(lambda pair: pair[1])
+    sink = make(stream).sink_to(tr.sinks.Collect())
     assert tr.testing.simulate(env, seed=2, faults=FAULTS).await_termination()
     return sink.result()
 
@@ -55,8 +58,17 @@ def test_an_entity_keeps_its_number_when_it_merges_and_when_it_falls_apart(examp
     entities = example("entities")
     near, between = ["annaberg01", "annaburg02"], "annaberg02"
     events = [("+", 0, near[0]), ("+", 1, near[1]), ("+", 2, between), ("-", 2, between)]
+    changes = outcome(entities.entities, events, apart=True)
+    assert [change for change in changes if change[1] == 0] == [("+", 0, 0)]
+    assert [change for change in changes if change[1] == 1] == [
+        ("+", 1, 1),
+        ("-", 1, 1),
+        ("+", 1, 0),
+        ("-", 1, 0),
+        ("+", 1, 1),
+    ]
     for count, numbers in ((2, {0: 0, 1: 1}), (3, {0: 0, 1: 0, 2: 0}), (4, {0: 0, 1: 1})):
-        assert table_of(outcome(entities.entities, events[:count])) == numbers
+        assert table_of(outcome(entities.entities, events[:count])) == numbers, "also where events come together"
 
 
 def test_a_ring_is_found_and_is_over_after_an_hour(example: Any) -> None:
