@@ -121,13 +121,18 @@ class Knowledge(Observer):
 
     def _is_replaced(self, process: SimulatedProcess) -> bool:
         """True for a process that was frozen while another one took its slot: nobody takes what it sends any more."""
-        hello = self._world.coordinator.roster.at(process.slot).hello
+        hello = self._hello(process.slot)
         return hello is not None and hello.pid != process.party
 
     def _is_missed(self, dead: SimulatedProcess) -> bool:
         """True for a process whose loss nobody has noticed yet, or whose replacement does not go on yet."""
-        hello = self._world.coordinator.roster.at(dead.slot).hello
+        hello = self._hello(dead.slot)
         return dead.slot in self._world.coordinator.takeovers.active or (hello is not None and hello.pid == dead.party)
+
+    def _hello(self, slot: int) -> Any:
+        """What the holder of a place has sent; None for a place without one, or that a job of another size has no more."""
+        places = self._world.coordinator.roster.places
+        return next((place.hello for place in places if place.index == slot), None)
 
 
 def _slice(process: SimulatedProcess) -> RecordedSlice | None:
