@@ -1,6 +1,6 @@
 """`python -m benchmarks chain|keyed|windows|checkpoint|backpressure|recovery|failover|rescale|standby|start|stop|stateread|
-newkeys|latency|scale|join|calls|datasource|streaming|kafka|tables|components|graphs|termination|lap`: JSON lines on
-standard output.
+newkeys|latency|scale|join|calls|datasource|streaming|kafka|tables|batteries|components|graphs|termination|lap`: JSON
+lines on standard output.
 
 `python -m benchmarks stress` and `python -m benchmarks compare BASE` have arguments of their own."""
 
@@ -49,6 +49,7 @@ from .stop import StopSpec
 WORKLOADS = (
     "chain", "keyed", "windows", "checkpoint", "backpressure", "recovery", "failover", "rescale", "standby", "start",
     "stop", "stateread", "newkeys", "latency", "scale", "join", "calls", "datasource", "streaming", "kafka", "tables",
+    "batteries",
 )  # fmt: skip
 LOOPS = ("components", "graphs", "termination", "lap")
 
@@ -139,6 +140,8 @@ def main() -> None:
         return run_kafka(options, args.repeat)
     if args.workload == "tables":
         return run_tables(options, args.repeat)
+    if args.workload == "batteries":
+        return run_batteries(options)
     if args.workload == "scale":
         return run_scale(options, args.repeat)
     if args.workload == "latency":
@@ -355,6 +358,16 @@ def run_kafka(options: dict[str, str], repeat: int) -> None:
                 base = used if system == "client" else base
                 ratio = {"cpu_to_client": round(used / base, 2)} if base and used else {}
                 show({"workload": "kafka", **asdict(spec), **figures, **ratio, "busy_elsewhere": busy})
+
+
+def run_batteries(options: dict[str, str]) -> None:
+    """The battery of each sink against its server, or of the one that was named."""
+    from . import batteries  # its clients are extras
+
+    for sink in [options["sink"]] if "sink" in options else batteries.SINKS:
+        spec = batteries.BatterySpec.of(options, sink)
+        figures, _ = measure.isolate("benchmarks.batteries", spec, timeout=3600.0)
+        show({"workload": "batteries", **asdict(spec), **figures})
 
 
 def run_tables(options: dict[str, str], repeat: int) -> None:

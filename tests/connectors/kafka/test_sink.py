@@ -78,6 +78,24 @@ def test_publishing_twice_writes_once_also_from_another_process(kafka: Server) -
     sink.close(), other.close()
 
 
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_publisher_that_another_one_fenced_learns_it_at_once_and_goes_on(kafka: Server) -> None:
+    topic = Topic(kafka)
+    sink, other = [tr.sinks.Kafka(kafka.url, topic.name, value="text") for _ in range(2)]
+    first, second = write(sink, topic, ["a"]), None
+    other.publish(first)
+    writer = sink.writer(Place(topic.name, attempt=1))
+    for records in (["a"], ["b"]):  # the first transaction is the one that is published
+        writer.write(records)
+        second = writer.prepare()
+    assert second is not None
+    with pytest.raises(client.KafkaUnreachable, match=r"newer instance|Purged"):
+        sink.publish([second])
+    sink.publish([second])
+    assert topic.values() == [b"a", b"b"]
+    writer.close(), sink.close(), other.close()
+
+
 def test_what_a_killed_publisher_left_open_is_aborted(kafka: Server) -> None:
     topic = Topic(kafka)
     sink = tr.sinks.Kafka(kafka.url, topic.name, value="text")

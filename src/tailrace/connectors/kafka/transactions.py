@@ -118,9 +118,8 @@ class Producing:
                 if error.code() != full:
                     raise in_words(self._servers, f"writing to {topic!r}", error)
             messages = left
-            self.client.poll(0.05)
-            self.check()
-        self.client.poll(0)
+            self._poll(0.05)
+        self._poll()
 
     def _send_each(self, packed: Packed) -> None:
         kinds = library()
@@ -140,11 +139,15 @@ class Producing:
                     self.client.produce(topic, **arguments)
                     break
                 except BufferError:
-                    self.client.poll(0.05)
-                    self.check()
+                    self._poll(0.05)
                 except kinds.KafkaException as error:
                     raise in_words(self._servers, f"writing to {topic!r}", error.args[0]) from error
-        self.client.poll(0)
+        self._poll()
+
+    def _poll(self, seconds: float = 0) -> None:
+        """Lets the client work for so long. Raises its error, or the first one of a record."""
+        calls(self._servers, "writing", lambda: self.client.poll(seconds))
+        self.check()
 
     def check(self) -> None:
         """Raises the first error of a record that was not delivered."""
@@ -153,7 +156,7 @@ class Producing:
 
     def flush(self, seconds: float) -> None:
         """Waits until all records are delivered. Raises `KafkaUnreachable` if they are not."""
-        left = self.client.flush(seconds)
+        left = calls(self._servers, "writing", lambda: self.client.flush(seconds))
         self.check()
         if left:
             self.check_login()
@@ -161,9 +164,15 @@ class Producing:
                 f"Kafka at {self._servers}: {left} records were not acknowledged within {seconds:.0f} s"
             )
 
+    def take_news(self) -> None:
+        """Has the client call back for what has failed. One that the server refuses raises that error here, too, in place of
+        the one at hand."""
+        with contextlib.suppress(library().KafkaException):
+            self.client.poll(0)
+
     def check_login(self) -> None:
         """Raises `ConfigError` if the server has refused the login."""
-        self.client.poll(0)
+        self.take_news()
         if self.refused:
             error = self.refused[0]
             raise ConfigError(f"Kafka at {self._servers} refuses the login: {error.str()} ({LOGIN_OPTIONS})")
@@ -204,8 +213,6 @@ class KafkaTransaction:
         def run() -> None:
             try:
                 found.set_result(calls(self._servers, what, call))
-            except KafkaUnreachable as error:
-                found.set_exception(self._login_error() or error)
             except BaseException as error:
                 found.set_exception(error)
 
@@ -215,14 +222,9 @@ class KafkaTransaction:
         except FutureTimeout:
             self._stuck = True
             raise KafkaUnreachable(f"Kafka at {self._servers}: {what}: no answer within {STUCK:.0f} s") from None
-
-    def _login_error(self) -> ConfigError | None:
-        """The error of a refused login, which the client takes as a server out of reach."""
-        try:
-            self._producer.check_login()
-        except ConfigError as error:
-            return error
-        return None
+        except KafkaUnreachable:
+            self._producer.check_login()  # the client takes a refused login as a server out of reach
+            raise
 
     def last(self) -> int | None:
         (found,) = self._call("reading the mark", lambda: self._marks.committed(self._where(-1001), PATIENCE))
@@ -241,7 +243,7 @@ class KafkaTransaction:
             self._call("writing the mark", lambda: client.send_offsets_to_transaction(mark, group, PATIENCE))
             self._call("committing a transaction", lambda: client.commit_transaction(PATIENCE))
         except (ConfigError, KafkaUnreachable):
-            client.poll(0)
+            self._producer.take_news()
             self._producer.check()  # the error of a record says more, and whether another try helps
             raise
 
