@@ -125,6 +125,13 @@ def test_a_skewed_key_is_named_where_it_was_looked_for() -> None:
     assert shot.operators["score"].heaviest_keys is not None and len(shot.operators["score"].heaviest_keys) == 2
 
 
+def three(env: tr.Environment) -> None:
+    stream = env.from_collection([8], uid="numbers")
+    for name in ("first", "second"):
+        stream = stream.key_by(lambda v: v).process(lambda v, ctx: [v], name=name, uid=name)
+    stream.sink_to(tr.sinks.Callback(print), uid="out")
+
+
 def loop(env: tr.Environment) -> None:
     stream = env.from_collection([8], uid="numbers")
     halved = stream.iterate(lambda s: (s.filter(lambda v: v > 1), s), name="halving", rounds=tr.Rounds(9))
@@ -232,3 +239,39 @@ def test_a_job_that_has_failed_has_its_traceback_behind_the_sentence() -> None:
     assert (one.health, one.details) == ("bad", text)
     ended = replace(watched.view, status=JobStatus.FINISHED, cause=None)
     assert [(one.kind, one.health) for one in watched.maker.make(ended).findings] == [("over", "good")]
+
+
+def test_what_holds_up_an_end_comes_before_the_word_that_it_ends() -> None:
+    watched = Watched(plan_of(scores))
+    waits = Books(waits=(Waits("/c", "refused", 3, 9 * SECOND),))
+    for status in (JobStatus.STOPPING, JobStatus.FINISHING, JobStatus.CANCELLING):
+        shot = running(watched, status=status, books=waits)
+        assert held(shot) == [("outage", "bad"), ("ends", "good")]
+        assert (
+            shot.sentence.startswith("The job waits for /c")
+            and shot.findings[-1].text == f"The job is {str(status).lower()}."
+        )
+
+
+@pytest.mark.parametrize("status", [JobStatus.FINISHED, JobStatus.CANCELLED, JobStatus.FAILED])
+def test_a_job_that_is_over_waits_for_nothing_whatever_its_workers_reported_last(status: JobStatus) -> None:
+    watched = Watched(plan_of(scores))
+    slots = [SlotFigures([], UnderWay(1, 45 * SECOND, None, "score", "")), SlotFigures([])]
+    watched.see(1, slots=slots, status=status, books=Books(waits=(Waits("/c", "refused", 3, 9 * SECOND),)))
+    assert [one.kind for one in watched.shot().findings] == ["failed" if status is JobStatus.FAILED else "over"]
+
+
+def test_a_busy_operator_that_waits_for_another_busy_one_is_named_behind_it() -> None:
+    watched = Watched(plan_of(three))
+
+    def chain(at: int, vertex: int, rows: tuple[tuple[float, str | None], ...]) -> list[SubtaskReport]:
+        return [
+            report(vertex, subtask, at, busy * at, waits_for=waits, source=vertex == 0)
+            for subtask, (busy, waits) in enumerate(rows)
+        ]
+
+    idle, pressed, busy = (0.0, "no input"), (0.0, "no credit"), (0.95, None)
+    for at in range(1, 8):
+        rows = ((pressed, pressed), (busy, pressed), (busy, idle))
+        watched.see(at, *(one for vertex, each in enumerate(rows) for one in chain(at, vertex, each)))
+    assert [one.operator for one in watched.shot().findings] == ["second", "first"]

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.view.snapshot import (
     FailureFigures,
     Finding,
@@ -42,7 +43,9 @@ FULL = ("no space left", "disk quota exceeded", "disk is full", "not enough spac
 
 def findings_of(snapshot: JobSnapshot) -> list[Finding]:
     """All that holds a job, the worst first; empty where nothing does."""
-    return [*_of_status(snapshot), *_waits(snapshot), *_troubles(snapshot)]
+    if JobStatus(snapshot.job.status).final:  # its workers are gone, whatever their last reports say
+        return [*_of_status(snapshot)]
+    return [*_of_status(snapshot), *_waits(snapshot), *_troubles(snapshot), *_of_end(snapshot)]
 
 
 def health_of(findings: list[Finding]) -> str:
@@ -65,8 +68,12 @@ def _of_status(snapshot: JobSnapshot) -> Iterator[Finding]:
             yield from _slots(snapshot)
         case "CREATED" | "STARTING":
             yield from _slots(snapshot)
-        case "STOPPING" | "FINISHING" | "CANCELLING":
-            yield Finding("ends", GOOD, f"The job is {job.status.lower()}.")
+
+
+def _of_end(snapshot: JobSnapshot) -> Iterator[Finding]:
+    """The end that is on its way, behind what holds it up."""
+    if snapshot.job.status in ("STOPPING", "FINISHING", "CANCELLING"):
+        yield Finding("ends", GOOD, f"The job is {snapshot.job.status.lower()}.")
 
 
 def _failure_text(failure: FailureFigures | None) -> str:
@@ -165,6 +172,7 @@ def _bottlenecks(snapshot: JobSnapshot) -> Iterator[Finding]:
             before.setdefault(chain_of[edge.target], set()).add(chain_of[edge.source])
     busy = [chain for chain, one in figures.items() if one.busy is not None and one.busy.worst >= BUSY]
     pressed = [chain for chain in busy if any(_is_pressed(figures[one]) for one in before.get(chain, ()))]
+    pressed.sort(key=lambda chain: _is_pressed(figures[chain]))  # one that waits itself is not the first cause
     for chain in [*pressed, *(one for one in busy if one not in pressed)]:
         one = figures[chain]
         assert one.busy is not None
