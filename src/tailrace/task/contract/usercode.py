@@ -61,9 +61,13 @@ def user_error(
 
 
 def raised_text(error: BaseException) -> str:
-    """The exception of user code in one line. For an attribute that a row does not have, it lists those that the row has."""
-    if type(error) is AttributeError and isinstance(error.obj, Row) and error.name is not None:
-        return f"{type(error).__name__}: {missing_column(error.obj, error.name)}"
+    """The exception of user code in one line. For an attribute that a row does not have, it lists those that the row has;
+    for one that the context of a function does not have, it says what to use instead."""
+    if type(error) is AttributeError and error.name is not None:
+        if isinstance(error.obj, Row):
+            return f"{type(error).__name__}: {missing_column(error.obj, error.name)}"
+        if (describe := getattr(type(error.obj), "_missing", None)) is not None:
+            return f"{type(error).__name__}: {describe(error.obj, error.name)}"
     return error_text(error)
 
 
