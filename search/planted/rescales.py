@@ -15,6 +15,7 @@ from search.scenarios import MS, Scenario
 from tailrace.coordinator.course import Course
 from tailrace.coordinator.durability.checkpoints import CheckpointSettings
 from tailrace.coordinator.durability.durability import Durability
+from tailrace.coordinator.durability.incarnation_claims import IncarnationClaims
 from tailrace.coordinator.workers.roster import Roster
 from tailrace.elements.keygroups import group_range
 from tailrace.storage.reading import _Had
@@ -104,6 +105,19 @@ def _nothing_behind() -> Patches:
     return [method(_Had, "behind", make)]
 
 
+def _waits_unaware() -> Patches:
+    """Bug: a coordinator that waits for task slots does not look whether another start has taken the job over."""
+    return [method(IncarnationClaims, "check_at", lambda check_at: lambda self, runs: None)]
+
+
+def _two_wait(made: Scenario) -> Scenario:
+    """A scenario with task slots for one driver only. It sleeps during a restart, and wakes beside its successor."""
+    settings = CheckpointSettings(interval=1 * MS, tolerated_failures=10_000)
+    asleep = Fault(made.seed % 9, "freeze-driver", duration=(1 + made.seed % 4) * 5 * MS, after="claim done")
+    faults = (Fault(40, "kill", made.seed, after="Complete"), asleep)
+    return replace(made, parallelism=2, slots=2, rate=12_000, checkpoints=settings, faults=faults)
+
+
 def _gives_up(made: Scenario) -> Scenario:
     """A scenario in which a job is about to get more workers, and a failure lets all begin anew in the size before."""
     raised = [Fault(turns, "raise", 0, after="asked for the size") for turns in (10, 40, 160)]
@@ -140,4 +154,5 @@ RESCALE_BUGS = (
     Bug("workers take another plan than that of their size", "counted", _any_plan, _gives_up),
     Bug("what came since it was read ahead is left out", "counted", _nothing_behind, rescaled),
     Bug("fewer workers begin with the plan of more", "counted", _the_old_plan, elastic, seed=3),
+    Bug("two drivers wait for the slots of each other", "counted", _waits_unaware, _two_wait, seed=3),
 )

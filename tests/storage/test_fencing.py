@@ -527,3 +527,36 @@ def test_no_manifest_names_a_file_that_is_gone(lost: str, url: str, manifest: Ma
     with pytest.raises(CheckpointsRemoved, match=f"the next checkpoint needs {lost}. Has somebody cleaned up by hand"):
         store.commit(1, 1, 2, encode_manifest(manifest(2)), needs)
     assert "1/2.manifest" not in store.names(1)
+
+
+def test_a_look_at_a_claim_finds_any_newer_start_and_no_claim_of_its_own_run() -> None:
+    files = MemoryFiles()
+    first = MemoryStore("job", files)
+    held = first.claim("run")
+    first.check_claim(held)
+    again = first.claim("run")
+    first.check_claim(again)
+    first.check_claim(held)
+    second = MemoryStore("job", files)
+    newer = second.claim("other", takeover=True)
+    with pytest.raises(Fenced, match=r"a newer start of job 'job' \(run other, .*\) has taken over with incarnation 3"):
+        first.check_claim(again)
+    second.check_claim(newer)
+    second.release(newer)
+    with pytest.raises(Fenced, match="a newer start"):
+        first.check_claim(again)
+    files.contents.clear()
+    with pytest.raises(CheckpointsRemoved, match=r"the claim 3/claim\S* is gone"):
+        second.check_claim(newer)
+
+
+def test_a_look_at_a_claim_finds_the_successor_of_a_coordinator_that_seemed_lost() -> None:
+    files = MemoryFiles()
+    lost, successor = MemoryStore("job", files), MemoryStore("job", files)
+    held = lost.claim("run")
+    successor.hold("run", term=1)
+    lost.check_claim(held)
+    claimed = successor.claim("run")
+    with pytest.raises(Fenced, match="has taken over"):
+        lost.check_claim(held)
+    successor.check_claim(claimed)

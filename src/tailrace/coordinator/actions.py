@@ -63,6 +63,14 @@ class Claim:
 
 
 @dataclass(frozen=True)
+class CheckClaim:
+    """An action: look whether another start of the job has taken it over since this incarnation was claimed.
+    `claim_checked` is the answer."""
+
+    incarnation: int
+
+
+@dataclass(frozen=True)
 class Commit:
     """An action: create the manifest of a checkpoint. `commit_done` or `not_committed` is the answer."""
 
@@ -335,7 +343,7 @@ class WorkerPrinted:
     left_out: int
 
 
-StoreAction = KeepCapsule | Claim | Commit | Delete | Sweep | MarkPublished | MarkSwept | CopySavepoint
+StoreAction = KeepCapsule | Claim | CheckClaim | Commit | Delete | Sweep | MarkPublished | MarkSwept | CopySavepoint
 """The actions that go to the storage of checkpoints."""
 Ended = CheckpointEnded | SavepointEnded | StopEnded | RescaleEnded
 """The actions that report the end of a request to the party that waits for it."""

@@ -155,7 +155,7 @@ class Coordinator:
         """Starts the job."""
         self.course.move(JobStatus.STARTING)
         self.attempts.begin(now)
-        self.course.do([*self.roster.launch(), *self.durability.start()], now)
+        self.course.do([*self.roster.launch(), *self.durability.start(now)], now)
 
     def take_over(self, why: str, now: int) -> None:
         """Starts the job where another process of the same run, with its coordinator, was lost. The job goes on under a new
@@ -321,7 +321,7 @@ class Coordinator:
     def claim_done(self, incarnation: int, manifest: Manifest | None, path: str, now: int) -> None:
         """Takes a new incarnation of the job: no process can commit under an older one any more. `manifest` is the newest
         that was committed under this job's name."""
-        self.course.do(self.durability.claim_done(incarnation, manifest, path), now)
+        self.course.do(self.durability.claim_done(incarnation, manifest, path, now), now)
         self.course.claim_done(now)
         self.course.maybe_deploy(now)
 
@@ -351,6 +351,15 @@ class Coordinator:
         self.durability.claims.note_answer()
         if not self.course.ending:
             self.course.do(self.durability.claim_failed(reason, kind, now), now)
+
+    def claim_checked(
+        self, incarnation: int, now: int, failure: str = "", kind: FailureKind = FailureKind.STORE
+    ) -> None:
+        """Takes the result of a look at the claim of an incarnation. `failure`: another start has taken the job over (`kind`
+        FENCED), its checkpoints were removed (STATE), or it could not be looked at (STORE), from which nothing follows."""
+        decided = self.durability.claim_checked(incarnation, failure, kind, now)
+        if not self.course.ending:
+            self.course.do(decided, now)
 
     def commit_done(self, checkpoint: int, path: str, url: str, now: int) -> None:
         """Takes the commit of a checkpoint's manifest; `path` is its name relative to the checkpoint folder of the job."""
@@ -495,6 +504,8 @@ class Coordinator:
             yield durability.silent_at, lambda now: [durability.storage.given_up()]
             yield durability.output.lanes.late_at, durability.output.lanes.late
             yield durability.retry_at, durability.retry
+            runs = self.course.flowing and not durability.suspended
+            yield durability.claims.check_at(runs=runs), durability.check_claim
             yield self.course.look_due, self.course.look
             yield self.course.resize_due, self.course.resize
             yield self.course.rescale_due(limits.slots), self.course.begin_rescale

@@ -164,6 +164,13 @@ class Store:
         """
         return self._claims.claim(owner, takeover, at)
 
+    def check_claim(self, incarnation: int) -> None:
+        """Checks that no other driver has taken the job over since this one has claimed `incarnation`. Raises `Fenced`, or
+        `CheckpointsRemoved` where the claim is gone."""
+        self._claims.check_ours(incarnation)
+        if (newer := self._claims.newer(incarnation)) is not None:
+            raise Fenced(f"{self._claims.taken_over(newer)}: this one ends")
+
     def first_of_successors(self, incarnation: int) -> int:
         """The first incarnation of those up to this one that successors of lost coordinators of the run have claimed, one
         after the other, to go on with running workers."""

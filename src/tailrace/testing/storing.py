@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, assert_never
 
 from tailrace.coordinator.actions import (
+    CheckClaim,
     Claim,
     Commit,
     CopySavepoint,
@@ -280,6 +281,13 @@ class Storage:
 
             marked_by_now = None if driver.origin is None else driver.origin.marked
             self.request(party, "claim", lambda: claim_again(store, driver.run_id, marked_by_now), claim_done)
+        elif isinstance(action, CheckClaim):
+
+            def claim_checked(_: Any, error: Exception | None) -> None:
+                failure = () if error is None else (f"{type(error).__name__}: {error}", storage_failure(error))
+                coordinator.claim_checked(action.incarnation, driver.now(), *failure)
+
+            self.request(party, "check claim", lambda: store.check_claim(action.incarnation), claim_checked)
         elif isinstance(action, Commit):
 
             def commit_done(path: Any, error: Exception | None) -> None:

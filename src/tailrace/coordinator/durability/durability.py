@@ -11,7 +11,16 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from tailrace.coordinator.actions import CheckpointEnded, CheckpointFailed, Claim, Commit, Delete, SavepointEnded, Sweep
+from tailrace.coordinator.actions import (
+    CheckClaim,
+    CheckpointEnded,
+    CheckpointFailed,
+    Claim,
+    Commit,
+    Delete,
+    SavepointEnded,
+    Sweep,
+)
 from tailrace.coordinator.decisions import Decision, Decisions, RescaleCut, StopFailed, Tell
 from tailrace.coordinator.durability.checkpoints import Checkpoints, PendingCheckpoint, what_follows
 from tailrace.coordinator.durability.incarnation_claims import IncarnationClaims
@@ -51,7 +60,7 @@ class Durability:
         limits = Limits() if limits is None else limits
         self._job, self._run_id = job, run_id
         self.storage, self.places = Outage(STORAGE, limits), Outage(SINKS, limits)
-        self.claims = IncarnationClaims(incarnation)
+        self.claims = IncarnationClaims(incarnation, limits)
         self.checkpoints = checkpoints
         origin = checkpoints.settings.origin
         self.output = JobOutput(job, run_id, origin, start_from, abandoned, checkpoints.slots, limits)
@@ -78,10 +87,11 @@ class Durability:
 
     # Attempts begin and end.
 
-    def start(self) -> Decisions:
+    def start(self, now: int) -> Decisions:
         """Begins the job: the storage sweeps away what its slots' earlier incarnations have left in the folder."""
         if not self.takes_checkpoints:
             return []
+        self.claims.confirm(now)
         origin, keep = self.output.origin.manifest, self.checkpoints.settings.keep_runs
         return [Sweep(self.claims.incarnation, [], keep, origin.run_id if keep and origin is not None else "")]
 
@@ -127,7 +137,18 @@ class Durability:
             self.claims.repeat(self.storage.due_at)
         return decided
 
-    def claim_done(self, incarnation: int, manifest: Manifest | None, path: str) -> Decisions:
+    def check_claim(self, now: int) -> Decisions:
+        """Looks at the claim of the job: another start may have taken it over, and wait for its workers."""
+        self.claims.check()
+        return [CheckClaim(self.claims.incarnation)]
+
+    def claim_checked(self, incarnation: int, reason: str, kind: FailureKind, now: int) -> Decisions:
+        """Takes the storage's answer to a look: see `Coordinator.claim_checked`."""
+        self.claims.note_check(now)
+        known = not reason or kind is FailureKind.STORE or incarnation != self.claims.incarnation
+        return [] if known or self.claims.under_way else [Cause(reason, kind)]
+
+    def claim_done(self, incarnation: int, manifest: Manifest | None, path: str, now: int) -> Decisions:
         """Takes the storage's answer to a claim: see `Coordinator.claim_done`."""
         self.claims.note_answer()
         ours = manifest if manifest is not None and manifest.run_id == self._run_id else None
@@ -135,6 +156,7 @@ class Durability:
             what = f"another start of job {self._job!r} (run {manifest.run_id}) has taken over"
             return [Cause(what, FailureKind.FENCED)]
         self.claims.note_incarnation(incarnation)
+        self.claims.confirm(now)
         self.output.restore(ours, path)
         self.checkpoints.claim_done(ours, path)
         self._last_complete = ours or self._last_complete
@@ -145,6 +167,7 @@ class Durability:
         under way. Returns what follows, and the number of the checkpoint whose commit was under way, if it is there; else
         0."""
         self.claims.go_on(incarnation)
+        self.claims.confirm(now)
         self.output.lanes.go_on(now)
         self.checkpoints.go_on(manifest)
         self._commit_due_at = self._held_since = None
@@ -453,6 +476,7 @@ class Durability:
         if manifest is None or number not in checkpoints.pending:
             return [], None
         self._commit = self._commit_due_at = None
+        self.claims.confirm(now)
         decided: Decisions = [*self.storage.over(now), *self.places.calm(now)]
         for older in checkpoints.earlier_pending(number):
             reason = f"the newer checkpoint {number} is complete"

@@ -3,15 +3,21 @@ drivers."""
 
 from __future__ import annotations
 
+from tailrace.coordinator.job.timeouts import Limits
+
 
 class IncarnationClaims:
     """The bookkeeping of one job's claims; the coordinator sends the requests to the storage.
 
     Invariant J4: `incarnation` grows with every attempt that is deployed, and an attempt restores the newest manifest that
     could be committed before it.
+
+    Invariant J8: the job looks at its claim before a part of `slots` has passed since the storage has answered a claim, a
+    commit or such a look, whatever the job waits for. Without that, a coordinator that another start has overtaken would
+    keep workers for which that start waits.
     """
 
-    def __init__(self, incarnation: int) -> None:
+    def __init__(self, incarnation: int, limits: Limits) -> None:
         self.incarnation = incarnation
         self.deployed = incarnation
         """The incarnation under which the attempt that runs was deployed. A successor commits under a newer one."""
@@ -23,6 +29,32 @@ class IncarnationClaims:
         """The time of the request to the storage, where it has not answered yet."""
         self._used = False
         """True if anything was deployed under the incarnation that the job holds."""
+        self._limits = limits
+        self._checks = 0
+        """The number of looks at the claim since the last claim or commit."""
+        self._answered_at: int | None = None
+        """The time of the storage's last answer, from which the pause before the next look counts. None while a look is
+        under way, and before the job begins."""
+
+    def confirm(self, now: int) -> None:
+        """Notes that the job holds its incarnation now: a claim or a commit has succeeded."""
+        self._answered_at, self._checks = now, 0
+
+    def check_at(self, *, runs: bool) -> int | None:
+        """The time of the next look at the claim. None while one is under way, or a new incarnation is awaited. `runs`: the
+        job runs and takes checkpoints, and waits for nothing."""
+        if self._answered_at is None or self.under_way:
+            return None
+        return self._answered_at + self._limits.checked_within(self._checks, runs=runs)
+
+    def check(self) -> None:
+        """Begins a look at the claim."""
+        self._answered_at, self._checks = None, self._checks + 1
+
+    def note_check(self, now: int) -> None:
+        """Notes the end of a look at the claim, with news or without."""
+        if self._answered_at is None:
+            self._answered_at = now
 
     def note_deployment(self) -> None:
         """Notes that something may now be committed under this incarnation."""

@@ -32,6 +32,11 @@ class Limits:
     """The pause from the first try that fails to the next one; each pause after that is twice as long."""
     retry_most: int = 10_000_000
     """The longest pause between two tries."""
+    claim: int = 2_000_000
+    """The time behind a claim or a commit after which the coordinator of a job that waits looks whether another start has
+    taken the job over; each pause after that is twice as long."""
+    claim_most: int = 15_000_000
+    """The longest pause between two such looks."""
     calm_after: int = 60_000_000
     """The time behind a try without a reported failure, after which the next failure counts as one of another outage."""
     severed: int = 2_000_000
@@ -48,6 +53,12 @@ class Limits:
     def filled_within(self, *, again: bool) -> int:
         """The time in which all slots have to fill, `again` at a restart."""
         return self.slots + self.notice if again else self.slots
+
+    def checked_within(self, checks: int, *, runs: bool) -> int:
+        """The pause before the next look at the job's claim, behind so many in a row. It is a part of `slots`: another start
+        that has taken the job over waits that long for the slots of this one. Where the job `runs`, commits come, which
+        are looks as well."""
+        return self.slots * 3 // 4 if runs else min(self.claim << min(checks, 32), self.claim_most, self.slots // 4)
 
     def slots_late(self, here: int, required: int, *, again: bool = False) -> Cause:
         """The failure of a job whose slots were not filled in time."""

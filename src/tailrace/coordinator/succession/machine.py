@@ -15,6 +15,7 @@ from typing import Any
 
 from tailrace.coordinator.actions import (
     Action,
+    CheckClaim,
     CheckpointEnded,
     Claim,
     Commit,
@@ -318,7 +319,7 @@ class LoggedCoordinator(Coordinator):
         self._log.out += self._conversations.go_on(workers)
         issued, self._issued = self._issued, []
         self._go_on_from(claimed, now)
-        self._log.hold([one for one in issued if not isinstance(one, Claim | Commit)])
+        self._log.hold([one for one in issued if not isinstance(one, Claim | CheckClaim | Commit)])
         for place in self.roster.places:
             if place.connected and (place.index, place.epoch) not in workers:
                 self.link_lost(place.index, place.epoch, f"it did not outlive the coordinator: {why}", now)
@@ -381,6 +382,7 @@ LOGGED = (
     "claim_done",
     "origin_published",
     "claim_failed",
+    "claim_checked",
     "commit_done",
     "not_committed",
     "mark_done",

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import assert_never
 
 from tailrace.coordinator.actions import (
+    CheckClaim,
     Claim,
     Commit,
     CopySavepoint,
@@ -23,6 +24,7 @@ from tailrace.coordinator.job.failures import storage_failure
 from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.succession.machine import SuccessorClaim
 from tailrace.errors import error_text
+from tailrace.protocol.deployment import FailureKind
 from tailrace.runtime.driver.copier import Copier
 from tailrace.runtime.driver.monitor import JobMonitor
 from tailrace.runtime.driver.warning import StorageWarning
@@ -69,6 +71,8 @@ class JobStore:
         match action:
             case Claim():
                 self._thread.do(self._claim)
+            case CheckClaim():
+                self._thread.do(lambda: self._check_claim(action.incarnation))
             case Commit():
                 self._thread.do(lambda: self._commit(action))
             case Delete():
@@ -134,6 +138,16 @@ class JobStore:
         if found.origin_published:
             self._post(machine.origin_published)
         self._post(lambda: machine.claim_done(found.incarnation, found.manifest, found.path, self._now()))
+
+    def _check_claim(self, incarnation: int) -> None:
+        machine, reason, kind = self._machine, "", FailureKind.STORE
+        if self._thread.closed:
+            return
+        try:
+            self._store.check_claim(incarnation)
+        except Exception as error:
+            reason, kind = error_text(error), storage_failure(error)
+        self._post(lambda: machine.claim_checked(incarnation, self._now(), reason, kind))
 
     def _commit(self, action: Commit) -> None:
         machine, number = self._machine, action.checkpoint
