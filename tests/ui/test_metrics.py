@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -76,6 +78,38 @@ def test_what_is_not_known_is_left_out_and_is_no_zero() -> None:
 def test_the_figures_of_a_job_go_with_it() -> None:
     assert {name for name, _, _ in samples(Held("failed"), Held("finished"))} == {"tailrace_job_status"}
     assert samples(Gone("slow")) == {}
+
+
+def test_of_jobs_with_one_name_one_that_runs_is_shown() -> None:
+    runs, failed = copy.deepcopy(Held("slow").snapshot), copy.deepcopy(Held("slow").snapshot)
+    failed["job"] |= {"status": "FAILED", "started": runs["job"]["started"] + 60}
+    for jobs in ((runs, failed), (failed, runs)):
+        found = samples(*map(Held, jobs))
+        assert found["tailrace_job_status", "slow", "RUNNING"] == 1
+        assert found["tailrace_operator_records_in_total", "slow", "score"] > 0
+
+
+def test_two_loops_and_two_figures_of_one_name_are_told_apart_or_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    shot = copy.deepcopy(Held("loop").snapshot)
+    shot["loops"].append({**shot["loops"][0], "scope": "another"})
+    figures = {"total": 1.0, "least": 1.0, "most": 1.0}
+    metrics = {"a.b": figures, "a_b": figures, "a b total": {**figures, "kind": "gauge"}, "größe": figures}
+    next(iter(shot["operators"].values()))["metrics"] = metrics
+    lines = [line for line in exposition(lambda: [Held(shot)]).decode().splitlines() if not line.startswith("#")]
+    series = [line.rpartition(" ")[0] for line in lines]
+    assert len(series) == len(set(series))
+    assert sum("tailrace_user_a_b_total" in one for one in series) == 1, "Prometheus would refuse a second one"
+    assert sum("tailrace_loop_waiting_records" in one for one in series) == 2
+    assert "another one has its name tailrace_user_a_b_total" in caplog.text
+
+
+def test_levels_that_are_no_finite_numbers_are_what_they_are() -> None:
+    shot = copy.deepcopy(Held("slow").snapshot)
+    for name, level in (("nan", math.nan), ("most", math.inf)):
+        shot["operators"]["score"]["metrics"][name] = {"total": level, "least": level, "most": level, "kind": "gauge"}
+    found = samples(Held(shot))
+    assert math.isnan(found["tailrace_user_nan", "slow", "score"])
+    assert found["tailrace_user_most", "slow", "score"] == math.inf
 
 
 def test_no_label_grows_and_each_series_is_there_once() -> None:

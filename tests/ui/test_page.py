@@ -248,6 +248,49 @@ def test_the_page_rests_while_it_is_hidden(site: Site) -> None:
     page.locator(".sentence", has_text="Another sentence.").wait_for()
 
 
+def test_where_a_proxy_holds_events_back_the_page_polls(site: Site) -> None:
+    page = site.page
+    page.route("**/events", lambda route: None)
+    try:
+        page.clock.install()
+        site.server.show(*SNAPSHOTS.values())
+        page.goto("about:blank")
+        page.goto(site.server.link(SNAPSHOTS["loop"]))
+        page.locator("main .empty").wait_for()
+        page.clock.run_for(6_000)
+        page.locator("main[data-job='loop'] .chain").first.wait_for()
+    finally:
+        page.unroute("**/events")
+        page.goto("about:blank")
+
+
+def test_the_charts_begin_anew_where_the_clock_is_set_back(site: Site) -> None:
+    site.page.goto(site.server.url)
+    seen = site.page.evaluate(
+        """async snapshot => {
+          const { History } = await import("./static/feed.js"), history = new History(), seen = [];
+          for (const by of [0, 1, 0.5, -3600, -3599]) {
+            history.add({ ...snapshot, at: snapshot.at + by });
+            seen.push(history.at.length);
+          }
+          return seen;
+        }""",
+        SNAPSHOTS["slow"],
+    )
+    assert seen == [1, 2, 2, 1, 2]
+
+
+def test_a_time_in_the_sentence_is_that_of_the_reader(site: Site) -> None:
+    page = site.open("slow")
+    made = copy.deepcopy(SNAPSHOTS["slow"])
+    made["at"] += 5
+    made["sentence"] = "`match` is held back: it stands at 2026-11-26T17:19:42.884Z, 11 s behind."
+    site.show(made)
+    time = page.locator(".sentence time")
+    time.wait_for()
+    assert (time.inner_text()[-8:], time.get_attribute("title")) == ("02:19:42", "2026-11-26 17:19:42 UTC")
+
+
 def test_where_no_events_come_the_page_polls(site: Site) -> None:
     site.server.events = False
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import math
 import ssl
 import threading
 import time
@@ -23,6 +24,7 @@ from tailrace.log import log
 from tailrace.runtime.job import Job
 from tailrace.runtime.network.tls import AUTHORITY, CERTIFICATE, KEY, for_browsers, make
 from tailrace.ui import app
+from tailrace.ui.export import as_html
 from tailrace.ui.guard import Guard
 from tailrace.ui.jobs import LocalJob, MachineJobs, NotAnswered
 from tailrace.ui.openapi import LogLook, StackLook
@@ -278,3 +280,29 @@ def test_each_scrape_is_of_this_moment(browser: Browser) -> None:
     assert 'tailrace_job_status{status="RUNNING",tailrace_job="numbers"} 1.0' in text
     assert browser.post(f"/api/jobs/{ID}/cancel")[0] == 200
     assert 'tailrace_job_status{status="CANCELLED",tailrace_job="numbers"} 1.0' in browser.get("/metrics")
+
+
+def test_what_is_no_finite_number_is_null_in_json(running: tuple[Job, Runner], monkeypatch: pytest.MonkeyPatch) -> None:
+    job, _ = running
+    wrong = {"total": math.nan, "least": -math.inf, "most": math.inf}
+    monkeypatch.setattr(LocalJob, "request", _with_metric(LocalJob.request, wrong))
+    server = PageServer(lambda: [LocalJob(job)], Guard(), port=0)
+    try:
+        shot = Browser(server).get(f"/api/jobs/{job.id}")
+        text = as_html(LocalJob(job).request({"verb": "snapshot"}, 5))
+    finally:
+        server.close()
+    assert shot["operators"]["parse"]["metrics"]["level"] == dict.fromkeys(wrong)
+    assert '"least":null' in text.partition('id="tailrace-places"')[0]
+
+
+def _with_metric(request: Any, metric: dict[str, float]) -> Any:
+    """The request to a job, with one more figure of an operator in its snapshots."""
+
+    def made(job: LocalJob, wish: dict[str, Any], seconds: float) -> dict[str, Any]:
+        answer: dict[str, Any] = request(job, wish, seconds)
+        if wish["verb"] == "snapshot":
+            answer["operators"]["parse"]["metrics"] = {"level": metric}
+        return answer
+
+    return made

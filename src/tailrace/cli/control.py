@@ -67,7 +67,7 @@ def show_command(
     with CommandAnswer("show"):
         shown = answer_of(job, {"verb": "snapshot", "subtasks": subtasks}, timeout, "has not answered")
         if as_json:
-            echo(json.dumps(shown))
+            echo(msgspec.json.encode(shown).decode())  # null for what is no finite number
         else:
             show(*job_parts(snapshot_of(shown)))
 

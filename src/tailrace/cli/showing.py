@@ -66,6 +66,7 @@ def last_failure(shot: JobSnapshot) -> list[str]:
     last = shot.failures[-1]
     when = f"{isoformat(round(last.at * 1e6))}, {span_text(max(0.0, shot.at - last.at))} ago"
     then = "" if last.restart is None else f", before restart {last.restart}"
+    then = then if last.worker is None else f"; worker {last.worker} was replaced alone"
     return [f"last failure at {when}{then}: {last.text}{'' if last.line is None else f' ({last.line})'}"]
 
 

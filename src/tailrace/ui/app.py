@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
 from anyio import to_thread
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -124,7 +125,7 @@ class _Shots:
                 made = await _call(partial(job.request, self._request, SECONDS + self._every))
                 if "error" in made:
                     raise HTTPException(503, f"the job has ended, or runs with another version: {made['error']}")
-                self._text, self._at = json.dumps(made, separators=(",", ":")).encode(), time.monotonic()
+                self._text, self._at = msgspec.json.encode(made), time.monotonic()  # null for what is no finite number
                 self.status = made.get("job", {}).get("status", "")
             return self._text
 

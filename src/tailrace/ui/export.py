@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from html import escape
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from tailrace.graph.picture import layout_of
 
@@ -83,5 +84,5 @@ def modules(start: str = "app.js") -> list[str]:
 
 
 def _json_text(value: Any) -> str:
-    """A value as JSON that ends no script element."""
-    return json.dumps(value, ensure_ascii=False).replace("<", "\\u003c")
+    """A value as JSON that ends no script element, with null for what is no finite number."""
+    return msgspec.json.encode(value).decode().replace("<", "\\u003c")

@@ -61,7 +61,12 @@ def _source(name: str, text: str, value: Callable[[Any], float | None]) -> Famil
 
 
 def _loop(name: str, text: str, value: Callable[[Any], float | None]) -> Family:
-    return Family(name, text, lambda shot: [((one.name,), value(one)) for one in shot.loops], ("operator",))
+    def samples(shot: JobSnapshot) -> Iterator[Sample]:
+        names = Counter(one.name for one in shot.loops)
+        for one in shot.loops:
+            yield (one.name if names[one.name] == 1 else f"{one.name} {one.scope}",), value(one)
+
+    return Family(name, text, samples, ("operator",))
 
 
 def _checkpoints(name: str, text: str, value: Callable[[Any], float | None]) -> Family:
@@ -167,7 +172,7 @@ def labels_of(shot: JobSnapshot) -> dict[str, str]:
 
 
 def newest_snapshots(jobs: Jobs) -> list[JobSnapshot]:
-    """The snapshot of each job; of several jobs with one name that of the newest."""
+    """The snapshot of each job; of several jobs with one name that of the newest, of those that run where one does."""
     found: dict[str, JobSnapshot] = {}
     for job in jobs():
         try:
@@ -177,9 +182,13 @@ def newest_snapshots(jobs: Jobs) -> list[JobSnapshot]:
             log.warning("a job has no metrics at this scrape: %s", error)
             continue
         known = found.get(shot.job.name)
-        if known is None or known.job.started <= shot.job.started:
+        if known is None or _rank(known) <= _rank(shot):
             found[shot.job.name] = shot
     return list(found.values())
+
+
+def _rank(shot: JobSnapshot) -> tuple[bool, float]:
+    return not JobStatus(shot.job.status).final, shot.job.started
 
 
 SHOWN_ABOVE = (

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import accumulate
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -23,11 +24,17 @@ from prometheus_client.registry import Collector
 
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.view.snapshot import JobSnapshot, Metric
+from tailrace.log import log
 from tailrace.protocol.deployment import BUCKETS
 from tailrace.ui.families import FAMILIES, JOB, SHOWN_ABOVE, labels_of, newest_snapshots
 from tailrace.ui.jobs import Jobs
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+_KINDS: dict[str, Any] = {
+    "counter": CounterMetricFamily,
+    "gauge": GaugeMetricFamily,
+    "histogram": HistogramMetricFamily,
+}
 
 
 class JobCollector(Collector):
@@ -67,33 +74,38 @@ def exposition(jobs: Jobs) -> bytes:
 
 def _of_users(shots: Iterable[JobSnapshot]) -> Iterator[Exposed]:
     """Counters, gauges and histograms of functions, under names that begin with `tailrace_user_`. Operators' own figures
-    without a name above are there as well."""
-    made: dict[str, Any] = {}
+    without a name above are there as well. A second one with a name and labels that another has is left out: Prometheus
+    would refuse it."""
+    made: dict[str, Exposed] = {}
+    seen: set[tuple[str, ...]] = set()
     for shot in shots:
         labels = labels_of(shot)
         for uid, figures in shot.operators.items():
-            where = [shot.job.name, labels[uid]]
             for name, metric in figures.metrics.items():
-                if name not in SHOWN_ABOVE and "[" not in name:  # a figure of one split would be a label that grows
-                    _add(made, name, metric, where)
+                if name in SHOWN_ABOVE or "[" in name:  # a figure of one split would be a label that grows
+                    continue
+                plain, where = _plain(name, metric), (shot.job.name, labels[uid])
+                kind = _KINDS[metric.kind]
+                family = made.setdefault(plain, kind(plain, f"{name} of user code.", labels=[JOB, "operator"]))
+                if (plain, *where) in seen or type(family) is not kind:
+                    log.warning(
+                        "metric %r of operator %r is left out: another one has its name %s", name, labels[uid], plain
+                    )
+                    continue
+                seen.add((plain, *where))
+                _add(family, where, metric)
     yield from (made[name] for name in sorted(made))
 
 
-def _add(made: dict[str, Any], name: str, metric: Metric, where: list[str]) -> None:
+def _plain(name: str, metric: Metric) -> str:
+    """The name of a figure for Prometheus."""
     plain = "tailrace_user_" + re.sub(r"\W", "_", name, flags=re.ASCII)
-    label = [JOB, "operator"]
-    if metric.kind == "histogram" and metric.buckets is not None:
-        counts, ends = [0.0], [*map(str, BUCKETS), "+Inf"]
-        for count in metric.buckets:
-            counts.append(counts[-1] + count)
-        family = made.setdefault(plain, HistogramMetricFamily(plain, f"{name} of user code.", labels=label))
-        if isinstance(family, HistogramMetricFamily):
-            family.add_metric(where, list(zip(ends, counts[1:], strict=True)), metric.total)
-    elif metric.kind == "counter":
-        plain += "" if plain.endswith("_total") else "_total"
-        family = made.setdefault(plain, CounterMetricFamily(plain, f"{name} of user code.", labels=label))
-        family.add_metric(where, metric.total)
-    else:  # the most says more than a sum of levels
-        family = made.setdefault(plain, GaugeMetricFamily(plain, f"{name} of user code, the most.", labels=label))
-        if isinstance(family, GaugeMetricFamily):
-            family.add_metric(where, metric.most)
+    return plain + "_total" if metric.kind == "counter" and not plain.endswith("_total") else plain
+
+
+def _add(family: Any, where: tuple[str, str], metric: Metric) -> None:
+    if metric.kind == "histogram":
+        ends = [*map(str, BUCKETS), "+Inf"]
+        family.add_metric(where, list(zip(ends, accumulate(metric.buckets or ()), strict=False)), metric.total)
+    else:  # of levels the most says more than a sum
+        family.add_metric(where, metric.most if metric.kind == "gauge" else metric.total)

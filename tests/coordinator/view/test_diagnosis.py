@@ -13,8 +13,9 @@ from tailrace.coordinator.job.failures import Cause
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.stats import Books, FailedCheckpoint, Waits
 from tailrace.coordinator.view.jobview import SlotFigures
-from tailrace.coordinator.view.slices import Slices, SliceStatus
+from tailrace.coordinator.view.slices import SizeFigures, Slices, SliceStatus
 from tailrace.coordinator.view.snapshot import JobSnapshot
+from tailrace.coordinator.view.snapshots import SnapshotMaker
 from tailrace.elements.timestamps import MIN_TIME
 from tailrace.protocol.deployment import FailureKind, InputTime, SubtaskReport, UnderWay
 from tests.coordinator.view.test_snapshots import SECOND, Watched, plan_of, report, scores
@@ -275,3 +276,17 @@ def test_a_busy_operator_that_waits_for_another_busy_one_is_named_behind_it() ->
         rows = ((pressed, pressed), (busy, pressed), (busy, idle))
         watched.see(at, *(one for vertex, each in enumerate(rows) for one in chain(at, vertex, each)))
     assert [one.operator for one in watched.shot().findings] == ["second", "first"]
+
+
+def test_a_change_of_size_is_no_restart_after_an_old_failure() -> None:
+    watched = Watched(plan_of(scores))
+    watched.maker.note(Restarting(1, Cause("ValueError: no", FailureKind.USER, "score")))  # at 0
+    size = SizeFigures(2, 3, "gathering")
+    assert held(running(watched, 50, size=size, restarts=1)) == [("resizes", "good")]
+    assert watched.shot().sentence.startswith("The job is about to have 3 workers in place of 2")
+    watched.see(60, size=replace(size, stage="moving"), status=JobStatus.RESTARTING, restarts=1)
+    assert watched.shot().sentence == "The job moves from 2 workers to 3." and watched.shot().health == "warns"
+    failed = SnapshotMaker("id", "scores", watched.plan, lambda: 60 * SECOND)
+    failed.observe(watched.view)
+    failed.note(Restarting(2, Cause("OSError: gone", FailureKind.USER, "score")))
+    assert failed.make(watched.view).sentence.startswith("The job restarts (restart 1): OSError: gone")

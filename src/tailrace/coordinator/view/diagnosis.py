@@ -33,6 +33,8 @@ STALLED_SECONDS = 30.0
 """The duration of a call from which on the job counts as held by it."""
 LATE_SECONDS = 10.0
 """The duration of a start from which on the missing task slots are a warning."""
+CLOSE_SECONDS = 1.0
+"""Time before a restart within which a failure is its cause."""
 FAILED_IN_A_ROW = 3
 """Checkpoints that have failed in a row, from which on the job is in a bad state."""
 GROWING_RECORDS = 10_000
@@ -64,14 +66,24 @@ def _of_status(snapshot: JobSnapshot) -> Iterator[Finding]:
         case "FAILED" | "FAILING":
             yield Finding("failed", BAD, f"The job has failed: {_failure_text(last)}", details)
         case "RESTARTING":
-            yield Finding("restarts", BAD, f"The job restarts (restart {job.restarts}): {_failure_text(last)}", details)
+            size, fails = snapshot.size or {}, last is not None and last.at >= job.since - CLOSE_SECONDS
+            if size.get("to") is not None and not fails:
+                yield Finding("resizes", WARNS, f"The job moves from {size['workers']} workers to {size['to']}.")
+            else:
+                yield Finding(
+                    "restarts", BAD, f"The job restarts (restart {job.restarts}): {_failure_text(last)}", details
+                )
             yield from _slots(snapshot)
         case "CREATED" | "STARTING":
             yield from _slots(snapshot)
 
 
 def _of_end(snapshot: JobSnapshot) -> Iterator[Finding]:
-    """The end that is on its way, behind what holds it up."""
+    """The end, or the other size, that is on its way, behind what holds it up."""
+    size = snapshot.size or {}
+    if snapshot.job.status == "RUNNING" and size.get("to") is not None:
+        what = f"The job is about to have {size['to']} workers in place of {size['workers']}"
+        yield Finding("resizes", GOOD, f"{what}, when they are there and its state can be cut.")
     if snapshot.job.status in ("STOPPING", "FINISHING", "CANCELLING"):
         yield Finding("ends", GOOD, f"The job is {snapshot.job.status.lower()}.")
 

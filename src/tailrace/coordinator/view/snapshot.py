@@ -407,5 +407,7 @@ class JobSnapshot(msgspec.Struct, frozen=True):
     """All that holds the job, the worst first. `sentence` is the text of the first one."""
     health: str = "good"
     """The worst health of the findings."""
+    size: dict[str, Any] | None = None
+    """The size of the job, as in its metrics: `to` and `stage` while it changes. None where it is not known."""
     format: int = 1
     """The version of this shape. Fields are only ever added."""

@@ -125,6 +125,7 @@ class SnapshotMaker:
             self._stalls(view),
             reports.subtasks() if subtasks else None,
             self._lags.lag(view),
+            size=None if view.size is None else view.size.figures(),
         )
         found = findings_of(made)
         sentence = found[0].text if found else NOTHING

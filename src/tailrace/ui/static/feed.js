@@ -2,6 +2,7 @@
 
 export const MINUTES = 15;
 const KEEP = MINUTES * 60;
+const PATIENCE = 5000; // milliseconds without an event, behind which the page polls: a proxy may hold events back
 
 /** The parameters behind `#` of the page's address: `job` and `token`. */
 export function fragment() {
@@ -59,20 +60,27 @@ export class Feed {
     if (this.closed || document.hidden || this.events !== null || this.timer !== null) return;
     const events = new EventSource(`api/jobs/${encodeURIComponent(this.id)}/events`);
     this.events = events;
-    events.onmessage = (event) => this.show(JSON.parse(event.data));
-    events.addEventListener("snapshot", (event) => this.show(JSON.parse(event.data)));
+    this.timer = setTimeout(() => this.ask(), PATIENCE);
+    events.onmessage = (event) => {
+      clearTimeout(this.timer);
+      this.show(JSON.parse(event.data));
+    };
     events.addEventListener("gone", (event) => {
       this.fail(`The job is gone: ${JSON.parse(event.data).error}`);
       this.close();
     });
     events.onerror = () => {
       if (events.readyState === EventSource.CLOSED && this.events === events) {
-        this.pause();
-        this.poll(); // a proxy that holds back events, or a server that is away
+        this.ask(); // a proxy without events, or a server that is away
       } else {
         this.fail("The connection to the job is interrupted; it is tried again.");
       }
     };
+  }
+
+  ask() {
+    this.pause();
+    this.poll();
   }
 
   async poll() {
@@ -114,8 +122,9 @@ export class History {
 
   add(snapshot) {
     const last = this.at.at(-1);
-    if (last !== undefined && snapshot.at <= last) return;
-    if (last !== undefined && snapshot.at - last > 10) this.push(last + 1, {});
+    if (last !== undefined && snapshot.at < last - 10) Object.assign(this, new History()); // another clock
+    else if (last !== undefined && snapshot.at <= last) return;
+    if (this.at.length && snapshot.at - last > 10) this.push(last + 1, {});
     const job = snapshot.job;
     const lag = snapshot.lag ?? {};
     this.push(snapshot.at, {

@@ -11,9 +11,12 @@ const nameOf = (snapshot) => {
   return (uid) => names.get(uid) ?? uid;
 };
 
-/** A sentence with `names` in it as code. */
-export function Sentence({ text }) {
-  return text.split(/`([^`]+)`/).map((part, number) => (number % 2 ? html`<code>${part}</code>` : part));
+const MOMENT = /(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z)/;
+
+/** A sentence with `names` in it as code, and with times as the reader's. */
+export function Sentence({ text, now }) {
+  const times = (part) => part.split(MOMENT).map((one, number) => (number % 2 ? html`<${EventTime} text=${one} now=${now} />` : one));
+  return text.split(/`([^`]+)`/).map((part, number) => (number % 2 ? html`<code>${part}</code>` : times(part)));
 }
 
 /** The user's line in which something failed. */
@@ -34,8 +37,8 @@ export function Status({ snapshot }) {
       <span>for ${duration(at - job.since)}, since <${Time} at=${job.since} now=${at} /></span>
       <span>${many(job.restarts, "restart")}</span>
       <span>${count(job.workers_reporting)} of ${many(job.workers, "worker")} report</span></p>
-    <p class="sentence"><${Sentence} text=${snapshot.sentence} /></p>
-    ${snapshot.findings?.length > 1 && html`<ul class="also">${snapshot.findings.slice(1).map((one) => html`<li key=${one.text}><${Sentence} text=${one.text} /></li>`)}</ul>`}
+    <p class="sentence"><${Sentence} text=${snapshot.sentence} now=${at} /></p>
+    ${snapshot.findings?.length > 1 && html`<ul class="also">${snapshot.findings.slice(1).map((one) => html`<li key=${one.text}><${Sentence} text=${one.text} now=${at} /></li>`)}</ul>`}
     ${job.reason && !`${snapshot.sentence} ${last?.text}`.includes(job.reason) && html`<p>${job.reason}</p>`}
     ${last && html`<div class="failure">
       <p><b>Last failure</b> <${Time} at=${last.at} now=${at} />, ${duration(at - last.at)} ago${snapshot.sentence.includes(last.text) ? "" : `: ${last.text}`} <${After} failure=${last} /></p>
