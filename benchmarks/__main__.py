@@ -459,7 +459,7 @@ def run_graphs(args: argparse.Namespace, options: dict[str, str]) -> None:
     if options.get("algorithm") == "live":
         for verb in [options["verb"]] if "verb" in options else livegraphs.VERBS:
             live = LiveSpec.of(options, verb=verb)
-            figures, busy = measure.isolate("benchmarks.livegraphs", live)
+            figures, busy = measure.isolate("benchmarks.livegraphs", live, timeout=900.0 + live.edges / 2_000)
             show({"workload": "graphs", "algorithm": "live", **asdict(live), **figures, "busy_elsewhere": busy})
         return
     chosen = [options["algorithm"]] if "algorithm" in options else algorithms.ALGORITHMS

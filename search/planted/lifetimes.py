@@ -6,9 +6,9 @@ from typing import Any
 
 from search.planted.patches import RANDOM, Bug, Patches, method
 from search.random_flows.drawing import Run
-from tailrace.state.expiry import Lifetime
 from tailrace.state.tables import StateTable
 from tailrace.state.ttl import UNSTAMPED, unwrap, wrap
+from tailrace.state.ttl_lifetimes import Lifetime
 
 
 def _lives_begin_at_a_restore() -> Patches:

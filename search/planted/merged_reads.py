@@ -6,7 +6,7 @@ from typing import Any
 
 from search.campaigns.replacements import executors_lost, moving, several_at_once
 from search.planted.patches import Bug, Patches, method
-from tailrace.coordinator.workers.takeovers import Takeovers
+from tailrace.coordinator.workers.lost_workers import Takeovers
 from tailrace.elements.entrylog import EntryLog
 from tailrace.protocol.replay import Copy
 from tailrace.task.failover.recorded_slice import RecordedSlice

@@ -15,7 +15,7 @@ from tailrace.coordinator.durability.checkpoints import CheckpointSettings
 from tailrace.task.channels.gate import Gate
 from tailrace.task.channels.services import Services
 from tailrace.task.journal.recorded_answers import Gave, Recorder
-from tailrace.task.journal.recorded_readings import GivenReadings
+from tailrace.task.journal.recorded_clocks import GivenReadings
 from tailrace.task.worker.checkpoints import WorkerCheckpoints
 
 MS = 1_000

@@ -21,9 +21,9 @@ from tailrace.elements.keys import key_group
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import KeyedProcess
 from tailrace.state.backend import MetaPart
-from tailrace.state.expiry import Expiry, ExpiryOf
 from tailrace.state.memory_backend import MemoryBackend
 from tailrace.state.ttl import stamps_of
+from tailrace.state.ttl_lifetimes import Expiry, ExpiryOf
 from tailrace.storage.disk_backend import DiskBackend
 from tailrace.task.channels.services import Services
 from tailrace.task.operators.context import OperatorContext

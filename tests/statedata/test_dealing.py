@@ -16,10 +16,10 @@ from tailrace.elements.keygroups import group_range
 from tailrace.elements.keys import key_group
 from tailrace.errors import CheckpointCorrupt
 from tailrace.state.codecs import Entries, pack
-from tailrace.state.expiry import Expiry
 from tailrace.state.format import Index, OperatorPart, TableInfo
 from tailrace.state.parts import BlockOf
 from tailrace.state.paths import SAVEPOINT
+from tailrace.state.ttl_lifetimes import Expiry
 from tailrace.statedata.dealing import Dealing
 from tailrace.statedata.newcheckpoint import CheckpointPlan, complete
 from tailrace.statedata.stored import StoredCheckpoint

@@ -37,12 +37,12 @@ from tailrace.coordinator.job.restarts import Strategy
 from tailrace.coordinator.job.shutdown import Shutdown
 from tailrace.coordinator.loops.termination import Nests
 from tailrace.coordinator.stats import CheckpointStats
+from tailrace.coordinator.workers.lost_workers import Takeovers
 from tailrace.coordinator.workers.places import WorkerPlace
 from tailrace.coordinator.workers.replacements import Replacements
 from tailrace.coordinator.workers.rescaling import ElasticSizes, JobSize, Rescaling
 from tailrace.coordinator.workers.roster import Roster, Slot
 from tailrace.coordinator.workers.standbys import Standby
-from tailrace.coordinator.workers.takeovers import Takeovers
 from tailrace.elements.cuts import CutKind
 from tailrace.errors import InternalError
 from tailrace.protocol.deployment import EndSources, Failed, FailureKind, Leave, Progress, Published, Start

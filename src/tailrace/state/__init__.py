@@ -3,10 +3,10 @@ checkpoints.
 
 - `handles`, `operator_state`, `broadcast_state`: what users declare, and the handles that functions use. `views`: copies
   that refuse changes. `declarations`, `roundtrip`: declared types, and encodings that must give a value back.
-- `backend`: the contract. `memory_backend`, `memory_base`: the backend in memory, and the dictionaries that hold its values
-  (the one on disk is `storage.disk_backend`). `tables`, `layers`: the layers of both, and their snapshots.
-- `ttl`: states with a time to live, their declaration and form. `expiry`: which entries are over. `livinghandles`: handles
-  that give what lives. `sweeping`: the removal of the rest.
+- `backend`: the contract. `memory_backend`, `memory_tables`: the backend in memory, and the dictionaries that hold its
+  values (the one on disk is `storage.disk_backend`). `tables`, `layers`: the layers of both, and their snapshots.
+- `ttl`: states with a time to live, their declaration and form. `ttl_lifetimes`: which entries are over. `ttl_handles`:
+  handles that give what lives. `ttl_sweeping`: the removal of the rest.
 - `codecs`, `blocks`, `format`, `manifest`, `paths`: values, blocks, files and manifests as bytes, and where files lie.
   `parts`, `restoring`: the order of a restore, and blocks that become entries again.
 - `ending`: the mark of the end of a run. `takeover`: which run holds a job.

@@ -13,10 +13,10 @@ from typing import Any, Protocol
 
 from tailrace.elements.cuts import CutRequest
 from tailrace.elements.keygroups import group_range
-from tailrace.state.expiry import Expiry, ExpiryOf
 from tailrace.state.format import TableInfo
 from tailrace.state.tables import StateTable
 from tailrace.state.ttl import Ttl
+from tailrace.state.ttl_lifetimes import Expiry, ExpiryOf
 
 
 @dataclass(frozen=True)

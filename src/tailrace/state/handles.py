@@ -80,7 +80,7 @@ class State:
     _top: dict[Any, Any]
     """The top layer of the table; another dictionary after each freeze."""
     _lifetime: Any
-    """The lifetimes of its entries (`state.expiry.Lifetime`), if it has a time to live."""
+    """The lifetimes of its entries (`state.ttl_lifetimes.Lifetime`), if it has a time to live."""
 
     def __init__(self, type: Any = object, *, ttl: Ttl | None = None, encoding: str | None = None) -> None:
         self.ttl = check_ttl(ttl, self.kind)

@@ -28,12 +28,12 @@ from tailrace.state.blocks import Blocks, Encoder
 from tailrace.state.codecs import Codec, codec_for
 from tailrace.state.comingback import comes_back
 from tailrace.state.declarations import type_name
-from tailrace.state.expiry import ExpiryOf
 from tailrace.state.format import TableInfo
-from tailrace.state.memory_base import ExactBase, MemoryBase, Stored
+from tailrace.state.memory_tables import ExactBase, MemoryBase, Stored
 from tailrace.state.restoring import Restoring
 from tailrace.state.tables import Base, Keys, Layer, StateTable
 from tailrace.state.ttl import Ttl, stamped_codec
+from tailrace.state.ttl_lifetimes import ExpiryOf
 
 SMALL = 20_000
 """Number of entries up to which each checkpoint writes all state of an operator."""

@@ -1,4 +1,4 @@
-"""The backend in memory: state as Python objects in dictionaries (`memory_base`), below the layers of both backends."""
+"""The backend in memory: state as Python objects in dictionaries (`memory_tables`), below the layers of both backends."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from tailrace.state.codecs import Codec
 from tailrace.state.layers import LayeredBackend
-from tailrace.state.memory_base import MemoryBase
+from tailrace.state.memory_tables import MemoryBase
 from tailrace.state.tables import Base
 
 

@@ -15,7 +15,6 @@ from tailrace.state.blocks import Encoder
 from tailrace.state.codecs import Decode, Entries, decoder, unpack
 from tailrace.state.comingback import comes_back
 from tailrace.state.declarations import other_class, other_type, takes, type_name
-from tailrace.state.expiry import Expiry, ExpiryOf
 from tailrace.state.format import UNRELEASED, TableInfo
 from tailrace.state.tables import StateTable
 from tailrace.state.ttl import (
@@ -30,6 +29,7 @@ from tailrace.state.ttl import (
     with_times,
     wrap,
 )
+from tailrace.state.ttl_lifetimes import Expiry, ExpiryOf
 
 
 def _as_it_is(value: Any) -> Any:

@@ -23,9 +23,9 @@ from tailrace.elements.rows import plain_values
 from tailrace.errors import CheckpointCorrupt, ConfigError, InternalError
 from tailrace.state.backend import Block
 from tailrace.state.codecs import Entries, pack, unpack
-from tailrace.state.expiry import Expiry
 from tailrace.state.format import CALLS, JOINED, WAITING, OperatorPart, TableInfo
 from tailrace.state.parts import BlockOf
+from tailrace.state.ttl_lifetimes import Expiry
 from tailrace.statedata.stored import StoredCheckpoint
 from tailrace.task.channels.channel_logs import LogFrame
 from tailrace.task.operators.broadcasts.waiting import waiting_of

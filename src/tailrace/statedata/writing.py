@@ -25,7 +25,7 @@ from tailrace.state.blocks import Blocks, Encoder
 from tailrace.state.codecs import Codec, codec_for, pickle_codec
 from tailrace.state.format import JOINED, Index, OperatorPart, TableInfo
 from tailrace.state.manifest import StateFile
-from tailrace.state.memory_base import MemoryBase
+from tailrace.state.memory_tables import MemoryBase
 from tailrace.state.operator_state import BROADCAST, saved_copy
 from tailrace.state.parts import BlockOf
 from tailrace.state.paths import state_file

@@ -31,10 +31,10 @@ import pytest
 
 from tailrace.errors import InternalError
 from tailrace.runtime.worker import interception
+from tailrace.task.contract.clock_readings import OPENING
 from tailrace.task.contract.outside import Outside
-from tailrace.task.contract.readings import OPENING
 from tailrace.task.journal.recorded_answers import Recorder, ReplayedAnswers
-from tailrace.task.journal.recorded_readings import Readings
+from tailrace.task.journal.recorded_clocks import Readings
 
 
 @pytest.fixture(autouse=True, scope="module")

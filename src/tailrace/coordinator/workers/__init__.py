@@ -2,10 +2,11 @@
 
 - `roster`: slots, epochs, signs of life. `places`: the Spark jobs that run processes.
 - `standbys`, `standby_placement`: processes that wait, and the slices whose state each of them holds.
-- `replacements`, `takeovers`: a lost worker is replaced while the other workers go on; decisions and knowledge.
+- `replacements`, `lost_workers`: a lost worker is replaced while the other workers go on; decisions and knowledge. Which
+  standby takes its slot: `Standbys.choose`.
 - `first_failures`: workers that are replaced though they live. `hot_standbys`: which standby follows which worker.
-- `rescaling`: another number of workers while the job runs. `readiness`: how far these are before the job stands still.
-  `autoscaling`: how many workers the load requires.
+- `rescaling`: another number of workers while the job runs; its steps are in `coordinator.course`. `readiness`: how far
+  these are before the job stands still. `autoscaling`: how many workers the load requires.
 - `moves`: workers whose machines are about to go.
-- `failovers`: the result of each loss, for users.
+- `replacement_times`: the result of each loss, for users.
 """

@@ -7,10 +7,10 @@ import msgspec
 from tailrace.coordinator.actions import NotHot, Send
 from tailrace.coordinator.decisions import Decisions, Tell
 from tailrace.coordinator.durability.durability import Durability
+from tailrace.coordinator.workers.lost_workers import Takeovers
 from tailrace.coordinator.workers.places import name_of_executor
 from tailrace.coordinator.workers.roster import Roster
 from tailrace.coordinator.workers.standbys import Standby
-from tailrace.coordinator.workers.takeovers import Takeovers
 from tailrace.protocol.deployment import Peer
 from tailrace.protocol.following import Feed, Feeds, Follow, NotFollowed
 from tailrace.protocol.replay import Resume

@@ -134,7 +134,7 @@ class Standbys:
 
     def takers(self, slots: Sequence[int], checkpoint: int) -> set[int]:
         """The slots of these for which there is a standby with their state as of this checkpoint (as `has_state`), a
-        standby for each of them, in the order in which `choose` gives them."""
+        standby for each of them. Of several it is one that holds the slot's state, and few others."""
         here = [one for one in self.all if one.connected and one.ready and one.held >= checkpoint]
         found = set[int]()
         for slot in slots:

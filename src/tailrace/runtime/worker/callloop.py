@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from tailrace.api.functions import AsyncFunction
 from tailrace.graph.operators import MapAsync
 from tailrace.runtime.worker.lookups import Lookups
-from tailrace.runtime.worker.readings import TableReadings
+from tailrace.runtime.worker.table_readings import TableReadings
 from tailrace.task.operators.failures.policy import user_line
 from tailrace.task.operators.failures.spare import Spare
 

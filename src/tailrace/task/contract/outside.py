@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 from tailrace.elements.batches import Batch
 from tailrace.task.contract.beside import Beside
 from tailrace.task.contract.calls import AsyncCalls
-from tailrace.task.contract.readings import Book
+from tailrace.task.contract.clock_readings import Book
 
 T = TypeVar("T")
 Taken = tuple[Batch | None, int]

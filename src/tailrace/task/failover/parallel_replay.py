@@ -39,10 +39,10 @@ from tailrace.task.journal.divergence import as_before
 from tailrace.task.journal.history import Cut, Did, Entry, Flushed, Heard
 from tailrace.task.journal.merged_reads import Pieces, totals
 from tailrace.task.journal.recorded_answers import Gave
+from tailrace.task.journal.recorded_clocks import are_all_of_a_reader, may_be_merged
 from tailrace.task.journal.recorded_feedback import feedback_of
 from tailrace.task.journal.recorded_gate import A_BARRIER, A_MARKER, A_TIME, FEEDBACK, Unread, gate_of, is_time
 from tailrace.task.journal.recorded_outbox import outbox_of
-from tailrace.task.journal.recorded_readings import are_all_of_a_reader, may_be_merged
 from tailrace.task.subtask.machine import FEEDBACK_READS, READS, WITHOUT_WAVES, Task
 from tailrace.task.subtask.order import NOTHING
 

@@ -10,7 +10,7 @@ import msgspec
 
 from tailrace.errors import InternalError
 from tailrace.task.channels.services import Services
-from tailrace.task.contract.readings import OPENING
+from tailrace.task.contract.clock_readings import OPENING
 from tailrace.task.journal.recorded_answers import Answer, Recorder, ReplayedAnswers
 from tailrace.task.operators.base import OperatorTask
 from tailrace.task.operators.sources.source import SourceTask

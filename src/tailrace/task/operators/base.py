@@ -21,9 +21,9 @@ from tailrace.errors import IncompatibleState, UserCodeError
 from tailrace.graph.graph import Node
 from tailrace.graph.plan import Plan
 from tailrace.state.backend import Backend, MetaPart
-from tailrace.state.expiry import Expiry
 from tailrace.state.format import ChannelLog, TableInfo
 from tailrace.state.journal import Journal
+from tailrace.state.ttl_lifetimes import Expiry
 from tailrace.task.channels.channel_logs import LogFrame, Recording
 from tailrace.task.contract.cut_state import CutState
 from tailrace.task.contract.failedcall import FailedCall

@@ -18,14 +18,14 @@ from tailrace.elements.timestamps import NO_TIME
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import AtEnd
 from tailrace.state.backend import Backend, MetaPart
-from tailrace.state.expiry import Expiry
 from tailrace.state.format import TableInfo
 from tailrace.state.handles import bind_all, check_bound
-from tailrace.state.livinghandles import Lifetimes
 from tailrace.state.memory_backend import MemoryBackend
 from tailrace.state.operator_state import OperatorStates
 from tailrace.state.sharing import Sharing, UsedEntry, entry_of
 from tailrace.state.tables import StateTable
+from tailrace.state.ttl_handles import Lifetimes
+from tailrace.state.ttl_lifetimes import Expiry
 from tailrace.task.channels.copies import own_copy
 from tailrace.task.operators.base import OperatorTask, new_journal
 from tailrace.task.operators.context import OperatorContext, Stamped

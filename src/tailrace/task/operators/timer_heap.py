@@ -12,7 +12,7 @@ from tailrace.state.backend import Backend
 from tailrace.state.codecs import pickle_codec
 from tailrace.state.format import TableInfo
 from tailrace.state.journal import Journal
-from tailrace.state.memory_base import MemoryBase
+from tailrace.state.memory_tables import MemoryBase
 from tailrace.state.tables import MISSING, StateTable
 
 _SLACK = 64

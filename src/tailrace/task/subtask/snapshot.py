@@ -11,9 +11,9 @@ from tailrace.api.restore.kinds import STATELESS, key_columns, kind_of, shape_of
 from tailrace.elements.timestamps import LAST_TIME, MIN_TIME
 from tailrace.protocol.snapshot import OperatorAck, SubtaskAck
 from tailrace.state.backend import Block
-from tailrace.state.expiry import Expiry
 from tailrace.state.format import BlockRef, ChannelLog, Index, LogPiece, OperatorPart, Placed, checksum, header, tail
 from tailrace.state.operator_state import with_copies
+from tailrace.state.ttl_lifetimes import Expiry
 from tailrace.task.channels.channel_logs import LogFrame, Recording, Referred
 from tailrace.task.operators.base import OperatorTask
 from tailrace.task.operators.broadcasts.waiting import with_own

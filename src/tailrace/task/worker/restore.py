@@ -13,10 +13,10 @@ from tailrace.errors import IncompatibleState, InternalError
 from tailrace.graph.operators import Forward, Head
 from tailrace.graph.plan import Plan
 from tailrace.state.backend import MetaPart
-from tailrace.state.expiry import ExpiryOf
 from tailrace.state.format import LogKind
 from tailrace.state.manifest import Manifest
 from tailrace.state.parts import AnewOf, BlockOf, ChainsOf, LogOf, MetaOf, Part, ShapeOf
+from tailrace.state.ttl_lifetimes import ExpiryOf
 from tailrace.task.channels.channel_logs import restored_frame
 from tailrace.task.channels.inputs import InputChannel
 from tailrace.task.operators.base import OperatorTask

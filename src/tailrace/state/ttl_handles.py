@@ -12,11 +12,11 @@ from tailrace.elements.keygroups import KeyGroups
 from tailrace.elements.timestamps import MIN_TIME
 from tailrace.errors import ConfigError
 from tailrace.state.codecs import StampedValue
-from tailrace.state.expiry import CallClocks, Expiry, ExpiryOf, Lifetime
 from tailrace.state.handles import AggregatingState, Bound, ListState, MapState, ReducingState, State, ValueState
-from tailrace.state.sweeping import Sweeper
 from tailrace.state.tables import MISSING
 from tailrace.state.ttl import living, size_of
+from tailrace.state.ttl_lifetimes import CallClocks, Expiry, ExpiryOf, Lifetime
+from tailrace.state.ttl_sweeping import Sweeper
 from tailrace.state.views import ListView, MapView
 
 

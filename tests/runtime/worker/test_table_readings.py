@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from tailrace.runtime.worker import readings
-from tailrace.runtime.worker.readings import TableReadings
+from tailrace.runtime.worker import table_readings
+from tailrace.runtime.worker.table_readings import TableReadings
 
 
 def test_a_slow_reading_is_the_result_of_a_later_call_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readings, "PATIENCE", 0.001)
+    monkeypatch.setattr(table_readings, "PATIENCE", 0.001)
     go, begun, threads = threading.Event(), list[int](), set[str]()
 
     def read() -> int:
@@ -27,7 +27,7 @@ def test_a_slow_reading_is_the_result_of_a_later_call_once(monkeypatch: pytest.M
         found = [await one.call(100.0 + i) for i in range(100)]
         assert begun == [0]
         go.set()
-        monkeypatch.setattr(readings, "PATIENCE", 60.0)
+        monkeypatch.setattr(table_readings, "PATIENCE", 60.0)
         found += await asyncio.gather(one.call(201.0), one.call(202.0))
         assert begun == [0]
         return [*found, await one.call(203.0), await one.call(204.0), await one.call(213.5)]

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from tailrace.elements.timestamps import MIN_TIME
-from tailrace.state.expiry import Lifetime
-from tailrace.state.memory_base import Stored
+from tailrace.state.memory_tables import Stored
 from tailrace.state.tables import MISSING, StateTable
 from tailrace.state.ttl import living, size_of, stamps_in, stamps_of
+from tailrace.state.ttl_lifetimes import Lifetime
 
 _PORTION = 32
 _PARTS = 8

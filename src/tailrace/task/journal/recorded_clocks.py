@@ -16,7 +16,7 @@ from operator import sub
 import msgspec
 
 from tailrace.errors import InternalError
-from tailrace.task.contract.readings import MONOTONIC, OPENING, READING, Book, Fresh, Read
+from tailrace.task.contract.clock_readings import MONOTONIC, OPENING, READING, Book, Fresh, Read
 
 _SEED = 32
 _ANOTHER_MACHINE = 1_000_000_000
