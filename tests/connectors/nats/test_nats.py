@@ -360,6 +360,16 @@ def test_json_objects_come_in_columns(nats: Server, streams: Streams, stream: st
         tr.sources.Nats(nats.url, stream, schema=schema, format="text")
 
 
+def test_a_message_that_cannot_be_parsed_goes_aside(nats: Server, streams: Streams, stream: str) -> None:
+    streams.publish(f"{stream}.x", "1", "{", "3")
+    env = tr.Environment(parallelism=1)
+    read = env.from_source(tr.sources.Nats(nats.url, stream, until="latest"), on_error=tr.Aside("bad"))
+    good, bad = read.sink_to(tr.sinks.Collect()), read.side_output("bad").sink_to(tr.sinks.Collect())
+    tr.testing.run(env)
+    [failed] = bad.result()
+    assert good.result() == [1, 3] and (failed.record.sequence, failed.record.data) == (2, b"{")
+
+
 def test_a_server_that_does_not_answer_is_named_before_the_job_runs() -> None:
     for one in (tr.sources.Nats(NOWHERE, "s"), tr.sinks.Nats(NOWHERE, "s.x")):
         with pytest.raises(ConfigError, match=r"nats://user:\*\*\*@127.0.0.1:1") as found:
