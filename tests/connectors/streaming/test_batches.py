@@ -9,9 +9,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tailrace.connectors.streaming.batches import BatchFile
 from tailrace.errors import CheckpointError, ConfigError
-from tests.connectors.streaming.queries import SCHEMA, Query
+from tests.connectors.streaming.queries import Query
 
 
 @pytest.fixture
@@ -19,15 +18,22 @@ def query(scratch: Path) -> Query:
     return Query(scratch, random.Random(1))
 
 
-def files_of(query: Query, batch: int) -> set[str]:
-    return {path.name for path in (query.place / "data" / f"{batch:012d}").glob("*")}
+def files_of(query: Query) -> set[str]:
+    """Names of the files that are there, without the checksums beside them."""
+    names = {path.name for path in query.data.iterdir() if path.is_file()}
+    files = {name for name in names if not name.startswith(".")}
+    assert names - files == {f".{name}.crc" for name in files}
+    return files
 
 
 def test_a_batch_is_there_when_its_list_is(query: Query) -> None:
     batch = query.plan(10)
     written = query.write(batch, 3)
+    query.lister.look()
+    assert query.folder.ids() == []
+    query.commit(batch, written)
     assert query.folder.ids() == [] and query.folder.list_of(0) is None
-    query.work.commit(written, batch)
+    query.lister.look()
     found = query.folder.list_of(0)
     assert found is not None and found.rows == 10 and query.folder.ids() == [0]
 
@@ -39,26 +45,83 @@ def test_a_repeated_batch_is_dropped_though_its_rows_are_in_other_files(query: Q
     assert query.run(10, partitions=4) == batch
     again = query.folder.list_of(batch)
     assert first == again is not None
-    assert files_of(query, batch) == {file.name for file in again.files}
 
 
-def test_files_of_tasks_that_were_started_twice_are_swept(query: Query) -> None:
+def test_two_drivers_make_the_same_lists(query: Query) -> None:
+    other = query.new_lister()
+    for _ in range(3):
+        query.run()
+    other.look()
+    assert query.folder.ids() == [0, 1, 2]
+    query.run()
+    other.look()
+    query.run()
+    assert query.folder.ids() == [0, 1, 2, 3, 4]
+
+
+def test_what_spark_has_committed_while_no_driver_was_there_is_listed(query: Query) -> None:
+    """Also where it has deleted the offsets since, as it does after a hundred batches."""
+    for batch in range(4):
+        query.commit(query.plan(5), query.write(batch, 1))
+        query.done += 1
+    for batch in range(3):
+        (query.checkpoint / "offsets" / str(batch)).unlink()
+    query.lister.look()
+    lists = [query.folder.list_of(batch) for batch in query.folder.ids()]
+    assert [found.offsets == "" for found in lists if found is not None] == [True, True, True, False]
+    query.folder.check_query(query.checkpoint_folder)
+    (query.checkpoint / "offsets" / "3").unlink()
+    with pytest.raises(ConfigError, match="was lost or exchanged"):
+        query.folder.check_query(query.checkpoint_folder)
+
+
+def test_files_of_tasks_that_were_lost_are_deleted_once_no_batch_can_name_them(query: Query) -> None:
+    query.run()
     batch = query.plan(10)
-    query.write(batch, 2)
-    kept = query.write(batch, 2)
-    query.work.commit(kept, batch)
-    assert files_of(query, batch) == {file.name for file in kept if file.rows}
+    lost, kept = query.write(batch, 2), query.write(batch, 2)
+    query.lister = query.new_lister()
+    query.lister.look()
+    assert set(lost) | set(kept) <= files_of(query), "the batch may name them"
+    query.commit(batch, kept)
+    query.lister.look()
+    assert not set(lost) & files_of(query) and set(kept) <= files_of(query)
 
 
-def test_an_aborted_batch_leaves_nothing_and_takes_nothing_of_a_committed_one(query: Query) -> None:
-    batch = query.plan(10)
-    written = query.write(batch, 2)
-    query.work.abort(written, batch)
-    assert files_of(query, batch) == set()
-    written = query.write(batch, 2)
-    query.work.commit(written, batch)
-    query.work.abort(written, batch)
-    assert files_of(query, batch) == {file.name for file in written if file.rows}
+def test_a_batch_that_spark_writes_keeps_its_files_though_the_lister_is_behind(query: Query) -> None:
+    query.run()
+    query.commit(query.plan(10), query.write(1, 1))
+    query.done = 2
+    written = query.write(query.plan(10), 2)
+    query.lister = query.new_lister()
+    query.lister.look()
+    query.commit(2, written)
+    query.lister.look()
+    assert set(written) <= files_of(query)
+
+
+def test_files_without_rows_are_in_no_list(query: Query) -> None:
+    batch = query.run(rows=0, partitions=3)
+    found = query.folder.list_of(batch)
+    assert found is not None and found.files == [] and files_of(query) == set()
+
+
+def test_notes_are_deleted_but_the_newest_from_which_spark_counts_on(query: Query) -> None:
+    for _ in range(3):
+        query.run()
+    assert [path.name for path in query.notes.iterdir()] == ["2"]
+
+
+def test_notes_that_spark_has_put_together_are_refused(query: Query) -> None:
+    query.run()
+    (query.notes / "1.compact").write_text("v1")
+    with pytest.raises(ConfigError, match="compactInterval cannot be set"):
+        query.new_lister().look()
+
+
+def test_a_file_that_the_driver_does_not_see_is_refused(query: Query) -> None:
+    query.commit(query.plan(3), ["part-00000-a-c000.snappy.parquet"])
+    with pytest.raises(ConfigError, match=r"the driver of the job does not see it .* give the job checkpoints"):
+        query.lister.look()
 
 
 def test_a_query_that_counts_from_0_where_batches_are_is_refused(query: Query) -> None:
@@ -67,25 +130,39 @@ def test_a_query_that_counts_from_0_where_batches_are_is_refused(query: Query) -
     query.begin_anew()
     with pytest.raises(ConfigError, match="was lost or exchanged"):
         query.folder.check_query(query.checkpoint_folder)
+    shutil.rmtree(query.notes)
+    query.plan(10)
     with pytest.raises(ConfigError, match="batch 0 of the streaming query is there already, with other offsets"):
-        query.run()
+        query.folder.commit(0, [], "another", "other")
 
 
 def test_other_offsets_of_the_same_query_are_refused(query: Query) -> None:
     query.run(10)
-    (query.checkpoint / "offsets" / "0").unlink()
-    query.done = 0
-    with pytest.raises(ConfigError, match="with other offsets"):
-        query.run(11)
+    (query.checkpoint / "offsets" / "0").write_text("[0, 11]")
+    with pytest.raises(ConfigError, match="was lost or exchanged"):
+        query.folder.check_query(query.checkpoint_folder)
+
+
+def test_a_batch_of_another_query_is_refused(query: Query) -> None:
+    query.run()
+    query.begin_anew()
+    (query.checkpoint / "offsets" / "1").write_text("[10, 20]")
+    query.commit(1, query.write(1, 1))
+    with pytest.raises(ConfigError, match="batch 1 is of another streaming query than 0"):
+        query.lister.look()
+
+
+def test_a_batch_without_the_checkpoint_of_its_query_is_refused(query: Query) -> None:
+    query.commit(query.plan(10), query.write(0, 1))
+    shutil.rmtree(query.checkpoint)
+    with pytest.raises(ConfigError, match=r"batch 0 of the streaming query is there: .* was lost or exchanged"):
+        query.lister.look()
 
 
 def test_a_batch_that_leaves_out_others_is_refused(query: Query) -> None:
     query.run()
-    query.plan(0)
-    query.done = 2
-    (query.checkpoint / "offsets" / "1").write_text("[10, 20]")
     with pytest.raises(ConfigError, match="batch 2 of the streaming query came where 1 is next"):
-        query.run()
+        query.folder.commit(2, [], "query", "offsets")
 
 
 def test_a_lost_checkpoint_is_seen_before_the_query_starts(query: Query) -> None:
@@ -116,7 +193,7 @@ def test_a_list_stays_while_a_lane_needs_it_or_a_file_of_it_is_there(query: Quer
     assert query.folder.ids() == [0, 1, 2], "its files are there"
     known = query.folder.list_of(0)
     assert known is not None
-    query.folder.delete_files((0, file.name) for file in known.files)
+    query.folder.delete_files(file.name for file in known.files)
     query.folder.delete_lists(2)
     assert query.folder.ids() == [1, 2]
 
@@ -143,7 +220,8 @@ def test_the_latest_event_time_is_that_of_all_batches_so_far(scratch: Path) -> N
     for times in ([5, 9], [3], [], [None, 11]):
         batch = query.plan(0)
         rows = pa.record_batch([pa.array([batch] * len(times)), pa.array(times, pa.timestamp("us"))], schema=schema)
-        query.work.commit([query.work.write(iter([rows]), 0, batch)], batch)
+        query.commit(batch, [query.write_file(rows)])
+        query.lister.look()
         query.done += 1
     lists = [query.folder.list_of(batch) for batch in range(4)]
     assert [found.latest for found in lists if found is not None] == [9, 9, 9, 11]
@@ -156,10 +234,3 @@ def test_the_end_is_behind_the_last_batch(query: Query) -> None:
     query.folder.note_end()
     query.folder.note_end()
     assert query.folder.end() == 2
-
-
-def test_a_task_without_rows_writes_no_file(query: Query) -> None:
-    empty = pa.record_batch([[], []], schema=SCHEMA)
-    assert query.work.write(iter([empty]), 3, 0).rows == 0
-    assert not (query.place / "data").exists()
-    assert isinstance(query.write(query.plan(0), 2)[0], BatchFile)

@@ -80,7 +80,7 @@ def test_every_row_once_though_a_worker_is_killed_and_the_job_starts_again(
     assert waited(lambda: len(written()) >= 450 or not job.is_active, 120.0), job.exception()
     job.stop()
     assert written() == list(range(450))
-    assert not list((tmp_path / "checkpoints").rglob("*.arrow"))[50:], "batches are deleted behind checkpoints"
+    assert not list((tmp_path / "checkpoints").rglob("part-*.parquet"))[50:], "batches are deleted behind checkpoints"
 
 
 def test_a_query_that_fails_fails_the_job(spark: Any, jobs: Jobs, tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from tailrace.runtime.driver.requests import FailJob, Wish
 from tailrace.spark.streaming import queries
 from tailrace.spark.streaming.dataframe import StreamingDataFrame
 from tailrace.spark.streaming.queries import JobQueries
-from tailrace.spark.streaming.writing import BatchWriting, batch_format
 
 
 def streaming(*fields: tuple[str, Any, dict[str, Any]]) -> Any:
@@ -100,17 +99,6 @@ def test_a_streaming_dataframe_is_not_read_without_spark() -> None:
         source_of(streaming()).splits(2)
 
 
-def test_where_pyspark_has_no_arrow_writer_of_streams_one_is_made_of_two_others(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Spark 4.0 gives Arrow's batches to whatever is an Arrow writer."""
-    from pyspark.sql import datasource
-
-    monkeypatch.delattr(datasource, "DataSourceStreamArrowWriter", raising=False)
-    made = batch_format("batches", BatchWriting("/batches", None, False, None), None)({}).streamWriter(None, False)
-    assert isinstance(made, datasource.DataSourceStreamWriter) and isinstance(made, datasource.DataSourceArrowWriter)
-
-
 # The queries of a job.
 
 
@@ -131,14 +119,20 @@ class Query:
 
 class Source(StreamingDataFrame):
     def __init__(self, bounded: bool) -> None:
-        self.bounded, self.query, self.ended = bounded, Query(), False
+        self.bounded, self.query, self.listed, self.ended = bounded, Query(), False, False
         self.started = threading.Event()
 
     def start(self) -> Any:
         self.started.set()
         return self.query
 
+    pause = 0.001
+
+    def list_batches(self) -> None:
+        self.listed = True
+
     def note_end(self) -> None:
+        assert self.listed
         self.ended = True
 
 

@@ -1,13 +1,14 @@
 """The folder of the batches of a streaming query: which are there, which of their files are read, and where they end.
 
-    lists/<id>.json          the list of a batch: it is committed if this is there
-    data/<id>/<name>.arrow   the files of a batch; those that its list does not name are leftovers
-    read/<lane>-<id>         this lane needs no batch before this one any more
-    end                      there are no more batches
-    query/                   the checkpoint of the query, which is Spark's
+    data/<name>.parquet            the files of all batches; those that no list names are leftovers, or not listed yet
+    data/_spark_metadata/<id>      Spark's own note of the files of a batch: it has committed the batch if this is there
+    lists/<id>.json                the list of a batch: lanes read it if this is there
+    read/<lane>-<id>               this lane needs no batch before this one any more
+    end                            there are no more batches
+    query/                         the checkpoint of the query, which is Spark's
 
-Invariant SB1: of each id there is one list, made by the first commit, with the offsets that the query's own checkpoint has
-for that id. Ids follow each other without a gap.
+Invariant SB1: of each id there is one list, of the files of Spark's note, with the offsets that the query's own checkpoint
+has for that id. Ids follow each other without a gap.
 Invariant SB2: a list is deleted only if a newer one is there, every lane has a complete checkpoint behind it, and its files
 are gone; a file only if its lane has a complete checkpoint behind it. Before that the lane notes how far it is.
 """
@@ -21,19 +22,19 @@ from typing import Any
 import msgspec
 import xxhash
 
-from tailrace.connectors.travelling import folder_of
+from tailrace.connectors.travelling import folder_of, is_local
 from tailrace.errors import CheckpointError, ConfigError
 from tailrace.passwords import hide_passwords
 from tailrace.storage.filesystem import Folder
 
-_LISTS, _DATA, _READ, END, QUERY = "lists", "data", "read", "end", "query"
+_LISTS, DATA, _READ, END, QUERY = "lists", "data", "read", "end", "query"
 
 
 class BatchFile(msgspec.Struct, omit_defaults=True):
-    """One file of a batch: what a task of Spark has written, and reports to the commit."""
+    """One file of a batch."""
 
     name: str
-    """Name below `data/<id>`."""
+    """Name below `data`."""
     partition: int
     rows: int
     latest: int | None = None
@@ -44,9 +45,10 @@ class BatchList(msgspec.Struct, omit_defaults=True):
     """The list of one batch."""
 
     query: str
-    """The id of the query that committed it: it stays the same as long as the query's checkpoint is there."""
+    """The id of the query that wrote it: it stays the same as long as the query's checkpoint is there."""
     offsets: str
-    """Hash of the offsets that the query's checkpoint has for the batch."""
+    """Hash of the offsets that the query's checkpoint has for the batch; empty where it was listed so late that they were
+    gone."""
     files: list[BatchFile] = []
     latest: int | None = None
     """The latest event time in this batch and all before it (int64 microseconds)."""
@@ -97,36 +99,29 @@ class BatchFolder:
         with contextlib.suppress(FileExistsError):
             self.folder.create(END, str(listed[-1] + 1 if listed else 0).encode())
 
-    def file_name(self, batch: int, name: str) -> str:
-        """The name of a file of a batch within the folder."""
-        return f"{_DATA}/{batch:012d}/{name}"
+    # The lists, in the driver.
 
-    # The commit of a batch, in the process in which Spark commits.
-
-    def commit(self, batch: int, files: Sequence[BatchFile], query: Folder) -> bool:
-        """Makes a batch visible, and removes the files of earlier tries. Returns False, and removes these files, if the
-        batch was committed before. `query`: the folder of the query's checkpoint. Raises `ConfigError` for a batch that does
-        not follow from the others: the query's checkpoint was lost or exchanged."""
-        owner, offsets = query_id(query), offsets_hash(query, batch)
-        known = self.list_of(batch)
-        if known is None:
-            known = self._create(batch, files, owner, offsets)
-        if (known.query, known.offsets) != (owner, offsets):
+    def commit(self, batch: int, files: Sequence[BatchFile], owner: str, offsets: str) -> None:
+        """Makes a batch visible, unless its list is there. `owner`, `offsets`: the id of the query, and the hash of the
+        offsets of the batch. Raises `ConfigError` for a batch that does not follow from the others: the query's checkpoint
+        was lost or exchanged."""
+        known = self.list_of(batch) or self._create(batch, files, owner, offsets)
+        if (known.query, known.offsets or offsets) != (owner, offsets or known.offsets):
             raise ConfigError(
-                f"batch {batch} of the streaming query is there already, with other offsets: {_loss_text(self.url)}"
+                f"batch {batch} of the streaming query is there already, with other offsets: {loss_text(self.url)}"
             )
-        self._sweep(batch, {file.name for file in known.files})
-        return known.files == list(files)
 
     def _create(self, batch: int, files: Sequence[BatchFile], owner: str, offsets: str) -> BatchList:
-        """Creates the list of a batch. Returns the one that is there then: another commit may have been faster."""
+        """Creates the list of a batch. Returns the one that is there then: another driver may have been faster."""
         listed = self.ids()
         expected = listed[-1] + 1 if listed else 0
         if batch != expected:
             raise ConfigError(
-                f"batch {batch} of the streaming query came where {expected} is next: {_loss_text(self.url)}"
+                f"batch {batch} of the streaming query came where {expected} is next: {loss_text(self.url)}"
             )
         before = self.list_of(listed[-1]) if listed else None
+        if before is not None and before.query != owner:
+            raise ConfigError(f"batch {batch} is of another streaming query than {batch - 1}: {loss_text(self.url)}")
         times = [file.latest for file in files] + ([] if before is None else [before.latest])
         latest = max((time for time in times if time is not None), default=None)
         made = BatchList(owner, offsets, list(files), latest)
@@ -136,14 +131,6 @@ class BatchFolder:
             return self.list_of(batch) or made
         return made
 
-    def _sweep(self, batch: int, keep: set[str]) -> None:
-        """Deletes the files of a batch that its list does not name: those of tasks that Spark started twice, or lost."""
-        place = f"{_DATA}/{batch:012d}"
-        names = [entry.name for entry in self.folder.entries(place)]
-        gone = [name for name in names if name.rpartition("/")[2] not in keep]
-        if gone:
-            self.folder.delete(gone)
-
     def check_query(self, query: Folder) -> None:
         """Raises `ConfigError` if batches are there whose query's checkpoint is not: a query that starts there would count
         from 0, and nobody would know what of its input is in the batches."""
@@ -152,12 +139,12 @@ class BatchFolder:
             return
         newest = self.list_of(listed[-1])
         try:
-            same = (newest is not None) and newest.query == query_id(query)
-            same = same and newest is not None and newest.offsets == offsets_hash(query, listed[-1])
+            same = newest is not None and newest.query == query_id(query)
+            same = same and newest is not None and newest.offsets in ("", offsets_hash(query, listed[-1]))
         except FileNotFoundError:
             same = False
         if not same:
-            raise ConfigError(f"batches up to {listed[-1]} of the streaming query are there: {_loss_text(self.url)}")
+            raise ConfigError(f"batches up to {listed[-1]} of the streaming query are there: {loss_text(self.url)}")
 
     # What is read.
 
@@ -177,9 +164,9 @@ class BatchFolder:
         if before is not None and before != batch:
             self.folder.delete([_mark_name(lane, before)])
 
-    def delete_files(self, files: Iterable[tuple[int, str]]) -> None:
-        """Deletes files of batches: pairs of batch and name."""
-        self.folder.delete([self.file_name(batch, name) for batch, name in files])
+    def delete_files(self, names: Iterable[str]) -> None:
+        """Deletes files of batches, and what Hadoop keeps beside a local file."""
+        self.folder.delete([path for name in names for path in written_names(self.url, f"{DATA}/{name}")])
 
     def delete_lists(self, lanes: int) -> None:
         """Deletes the lists that no lane needs, but the newest."""
@@ -193,7 +180,7 @@ class BatchFolder:
             if batch >= first:
                 break
             found = self.list_of(batch)
-            if found is not None and any(self.folder.exists(self.file_name(batch, f.name)) for f in found.files):
+            if found is not None and any(self.folder.exists(f"{DATA}/{f.name}") for f in found.files):
                 break
             gone.append(_list_name(batch))
         self.folder.delete(gone)
@@ -217,6 +204,12 @@ class BatchFolder:
             )
 
 
+def written_names(url: str, name: str) -> list[str]:
+    """The names of what Hadoop writes for one file: on a local disk it keeps the checksums of a file beside it."""
+    above, _, last = name.rpartition("/")
+    return [name, f"{above}/.{last}.crc"] if is_local(url) else [name]
+
+
 def query_id(query: Folder) -> str:
     """The id of the query, by its checkpoint. Raises `FileNotFoundError` if there is none."""
     found: dict[str, Any] = msgspec.json.decode(query.read("metadata"))
@@ -228,7 +221,8 @@ def offsets_hash(query: Folder, batch: int) -> str:
     return xxhash.xxh3_128_hexdigest(query.read(f"offsets/{batch}"))
 
 
-def _loss_text(url: str) -> str:
+def loss_text(url: str) -> str:
+    """What has become of a query whose batches do not follow from each other, and what to do."""
     return (
         f"the checkpoint of the query, {hide_passwords(url)}/{QUERY}, was lost or exchanged since, so nobody knows which of "
         f"its input the batches have; put it back, or start the job anew without a checkpoint: the stream is then read from "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NewType
 
@@ -11,7 +11,8 @@ import pyarrow as pa
 
 from tailrace.api.connectors import AssignedSplit, SourceLag, SplitReader
 from tailrace.connectors.streaming.batches import BatchFile, BatchFolder, BatchList
-from tailrace.connectors.travelling import Reading, folder_of, is_local
+from tailrace.connectors.streaming.batchfiles import rows_from
+from tailrace.connectors.travelling import is_local
 from tailrace.elements.batches import Form
 from tailrace.elements.rows import rows_of
 from tailrace.errors import CheckpointError
@@ -51,17 +52,20 @@ class ReadLane:
     """Files of the batch at hand; None while it is not known whether the batch is there."""
     latest: int | None = None
     """Latest event time in the batch at hand and all before it (int64 microseconds)."""
-    current: deque[pa.RecordBatch] = field(default_factory=deque)
-    """What is left of the file at hand."""
-    read: deque[tuple[LanePosition, int, str]] = field(default_factory=deque)
-    """Files that were read and are not deleted: the position behind each, its batch, and its name."""
+    current: pa.RecordBatch | None = None
+    """Rows of the file at hand that come next; None if no file is open."""
+    rest: Iterator[pa.RecordBatch] = field(default_factory=lambda: iter(()))
+    """Rows of the file at hand behind these."""
+    read: deque[tuple[LanePosition, str]] = field(default_factory=deque)
+    """Files that were read and are not deleted: the position behind each, and its name."""
     behind: deque[LanePosition] = field(default_factory=deque)
     """Positions in the newest complete checkpoints."""
 
     def files_in(self, known: BatchList) -> list[BatchFile]:
-        """The files of the lane in a batch, in the order in which it reads them."""
+        """The files of the lane in a batch, in the order in which it reads them. Those of a partition are listed in the
+        order in which its task wrote them."""
         mine = [file for file in known.files if file.partition % self.of == self.number]
-        return sorted(mine, key=lambda file: (file.partition, file.name))
+        return sorted(mine, key=lambda file: file.partition)
 
 
 class LaneReader(SplitReader):
@@ -79,10 +83,12 @@ class LaneReader(SplitReader):
         *,
         ends: bool,
         keep: int,
+        written: Sequence[str] = (),
     ) -> None:
         """`schema`: the columns of the records, without `MARK`. `ends`: True if the batches may come to an end. `keep`: the
-        number of checkpoints whose batches stay."""
+        number of checkpoints whose batches stay. `written`: the names of the columns in the files."""
         self.form, self.schema, self.event_time, self.ends, self.keep = form, schema, event_time, ends, keep
+        self.written = written
         self._open_folder = open_folder
         self.batches: BatchFolder
         """Folder of the batches, opened with the first lane."""
@@ -118,7 +124,7 @@ class LaneReader(SplitReader):
             known = self.batches.list_of(batch) if lane.noted <= batch <= at.batch else None
             for count, file in enumerate(lane.files_in(known) if known is not None else (), 1):
                 if (batch, count) <= at[:2]:
-                    lane.read.append((LanePosition(batch, count), batch, file.name))
+                    lane.read.append((LanePosition(batch, count), file.name))
 
     def revoke(self, splits: Sequence[int]) -> None:
         for split in splits:
@@ -145,7 +151,7 @@ class LaneReader(SplitReader):
     def _read_lane(self, lane: ReadLane, limit: int, now: float) -> Any:
         """What comes next of a lane: records, nothing at the moment, or None at its end."""
         while True:
-            if lane.current:
+            if lane.current is not None:
                 return self._take(lane, limit)
             if lane.files is None and not self._begin_batch(lane, now):
                 return None if self._is_over(lane) else []
@@ -191,29 +197,37 @@ class LaneReader(SplitReader):
         return self._end is not None and lane.position.batch >= self._end
 
     def _open_file(self, lane: ReadLane, file: BatchFile) -> None:
-        at = lane.position
-        if at.row < file.rows:
-            name = self.batches.file_name(at.batch, file.name)
-            lane.current.extend(_rows_from(_open(self.batches, name), at.row))
-        if not lane.current:
+        row = lane.position.row
+        if row >= file.rows:
             self._end_file(lane)
+            return
+        lane.rest = rows_from(self.batches, file.name, row, self.schema, self.written)
+        self._advance(lane, file)
+
+    def _advance(self, lane: ReadLane, file: BatchFile) -> None:
+        """Takes up the next rows of the file at hand."""
+        lane.current = next(lane.rest, None)
+        if lane.current is None:
+            raise CheckpointError(f"{file.name} in {self.batches!r} has less than {file.rows} rows: it was changed")
 
     def _end_file(self, lane: ReadLane) -> None:
         at = lane.position
         assert lane.files is not None
         file = lane.files[at.file]
-        lane.position = at._replace(file=at.file + 1, row=0)
-        lane.read.append((lane.position, at.batch, file.name))
+        lane.position, lane.current, lane.rest = at._replace(file=at.file + 1, row=0), None, iter(())
+        lane.read.append((lane.position, file.name))
 
     def _take(self, lane: ReadLane, limit: int) -> Any:
-        first = lane.current.popleft()
+        assert lane.current is not None and lane.files is not None
+        first, file = lane.current, lane.files[lane.position.file]
         part = first.slice(0, limit)
-        if part.num_rows < first.num_rows:
-            lane.current.appendleft(first.slice(part.num_rows))
         lane.position = lane.position._replace(row=lane.position.row + part.num_rows)
-        if not lane.current:
+        if lane.position.row >= file.rows:
             self._end_file(lane)
-        part = pa.RecordBatch.from_arrays(part.columns, schema=self.schema) if self.schema else part.select([])
+        elif part.num_rows < first.num_rows:
+            lane.current = first.slice(part.num_rows)
+        else:
+            self._advance(lane, file)
         if self.event_time is not None:
             return part.append_column(_MARK_FIELD, pa.repeat(False, part.num_rows))
         return part if self.form == "columns" else rows_of(part)
@@ -262,8 +276,7 @@ class LaneReader(SplitReader):
             lane.noted = position.batch
         gone = []
         while lane.read and lane.read[0][0] <= position:
-            _, batch, name = lane.read.popleft()
-            gone.append((batch, name))
+            gone.append(lane.read.popleft()[1])
         self.batches.delete_files(gone)
 
     def lag(self, now: float) -> Mapping[int, SourceLag]:
@@ -273,27 +286,3 @@ class LaneReader(SplitReader):
         """Number of rows of the batch at hand that are not read."""
         left = lane.files[lane.position.file :] if lane.files is not None else []
         return max(0, sum(file.rows for file in left) - lane.position.row)
-
-
-def _open(batches: BatchFolder, name: str) -> Any:
-    try:
-        if is_local(batches.url):
-            with pa.memory_map(f"{batches.folder.url}/{name}") as mapped:
-                return pa.ipc.open_file(mapped.read_buffer())
-        return pa.ipc.open_file(pa.PythonFile(Reading(folder_of(batches.url, batches.options), name), "r"))
-    except FileNotFoundError:
-        raise CheckpointError(
-            f"{batches.folder.url_of(name)} is not there any more: its rows were behind a later complete checkpoint of the "
-            f"job, or somebody has removed it; start from a newer checkpoint, or anew without one"
-        ) from None
-
-
-def _rows_from(file: Any, row: int) -> Iterable[pa.RecordBatch]:
-    """The record batches of a file from this row on."""
-    for at in range(file.num_record_batches):
-        batch = file.get_batch(at)
-        if row >= batch.num_rows:
-            row -= batch.num_rows
-            continue
-        yield batch.slice(row)
-        row = 0

@@ -33,6 +33,8 @@ class StreamingBatches(Source):
             self.form, self.columns = "columns", (*self.columns, MARK)
         self.fields = schema
         """Columns of the records, without marks."""
+        self.written: list[str] = []
+        """Names of these columns in the files."""
         self.folder: str | None = None
         """Path or URL of the folder of the batches of a stream that begins."""
         self.options: Mapping[str, Any] | None = None
@@ -68,4 +70,5 @@ class StreamingBatches(Source):
             self.event_time,
             ends=self.bounded,
             keep=self.keep,
+            written=self.written,
         )

@@ -1,7 +1,7 @@
 """Streaming queries of Spark that a job starts, watches and stops.
 
 - `dataframe`: the source that `env.from_streaming(df)` makes, with the query that feeds it.
-- `writing`: the data sink by which the query writes its batches: tasks write files, the commit makes them visible.
+- `plain_columns`: the columns as Spark's Parquet sink writes them for that query.
 - `queries`: the queries of a job while it runs. A query that fails fails the job, and the end of the job stops its queries.
 
 - `foreach`, `calls`: the sink `ForeachBatch`, and its calls in the program.

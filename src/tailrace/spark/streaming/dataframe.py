@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tailrace.connectors.streaming.batches import QUERY, BatchFolder
+from tailrace.connectors.streaming.batches import DATA, QUERY, BatchFolder
+from tailrace.connectors.streaming.batchfiles import written_columns
+from tailrace.connectors.streaming.listing import BatchLister
 from tailrace.connectors.streaming.source import StreamingBatches
 from tailrace.connectors.travelling import is_local, leave_sign
 from tailrace.elements.batches import Form
 from tailrace.elements.durations import span_seconds
 from tailrace.errors import ConfigError, GraphError
 from tailrace.spark.cluster.application import application
-from tailrace.spark.data.dataframe_files import check_zone, plainly_named
+from tailrace.spark.data.dataframe_files import plainly_named
 from tailrace.spark.data.places import FilePlace
 from tailrace.spark.data.schemas import arrow_schema
 from tailrace.spark.data.types import check_types
-from tailrace.spark.shipping.delivery import received_parcel
-from tailrace.spark.streaming.writing import BatchWriting, batch_format
+from tailrace.spark.streaming.plain_columns import has_empty_struct, plain_columns
 from tailrace.statedata.listings import splits_of
 from tailrace.statedata.stored import StoredCheckpoint
 from tailrace.storage.filesystem import scheme_of
@@ -29,6 +32,10 @@ DELAY = "spark.watermarkDelayMs"
 _WATERMARK_NODE = "EventTimeWatermark"
 """What `withWatermark` is called in the plan of a DataFrame."""
 AVAILABLE_NOW = "available-now"
+COMPRESSION = "snappy"
+_COMPACT = "spark.sql.streaming.fileSink.log.compactInterval"
+_starting = threading.Lock()
+"""Held while a query starts: the setting above is one of the whole session."""
 _AS_SPARK = {"s3": "s3a", "s3n": "s3a", "gcs": "gs"}
 """Schemes under which Spark has a filesystem by another name."""
 
@@ -45,10 +52,13 @@ class StreamingDataFrame(StreamingBatches):
         self.trigger = _trigger(trigger)
         self.event_column, self.delay = _watermark(df) if watermark else (None, 0.0)
         super().__init__(arrow_schema(df.schema), form, self.event_column, "availableNow" in self.trigger)
+        self.written = written_columns((field.name, field.dataType.simpleString()) for field in df.schema.fields)
         self.df = df
         self.shared = False
         self.over = False
         """True if the stream that a job goes on with has ended: its query is not run again."""
+        self.lister: BatchLister | None = None
+        """Makes the lists of the batches while the query runs."""
 
     # Before the workers start.
 
@@ -78,6 +88,7 @@ class StreamingDataFrame(StreamingBatches):
             batches.check_position(split["lane"], 0 if at is None else at[0])
         self.over = batches.end() is not None
         if not self.over:
+            self._lister().look()
             batches.check_query(BatchFolder(f"{self.folder}/{QUERY}", options).folder)
 
     def start(self) -> Any:
@@ -87,25 +98,37 @@ class StreamingDataFrame(StreamingBatches):
             return None
         assert self.folder is not None
         spark = self.df.sparkSession
-        app = application(spark)
-        app.choose_interpreter()
-        check_zone(self.df)
-        if app.context is not None:
-            # Spark looks for the format in the active session of the thread, and this sets it.
-            spark.createDataFrame([], "id long")
-        name = f"tailrace_batches_{uuid.uuid4().hex[:12]}"
-        column = None if self.event_column is None else self.df.columns.index(self.event_column)
-        work = BatchWriting(self.folder, self.options, self.shared, column)
-        spark.dataSource.register(batch_format(name, work, received_parcel(spark)))
-        writer = plainly_named(self.df).writeStream.format(name)
+        application(spark).choose_interpreter()  # the DataFrame may have functions in Python
+        columns = plain_columns(self.df.schema, self.written) or ["c"]
+        writer = plainly_named(self.df).selectExpr(*columns).writeStream.format("parquet")
+        writer = writer.option("path", _for_spark(f"{self.folder}/{DATA}")).option("compression", COMPRESSION)
         writer = writer.option("checkpointLocation", _for_spark(f"{self.folder}/{QUERY}"))
         if self.trigger:
             writer = writer.trigger(**self.trigger)
+        self.lister = self._lister()
         try:
-            return writer.start()
+            with _notes_apart(spark):
+                return writer.start()
         except Exception as error:
             first = " ".join(str(error).strip().splitlines()[:2])
             raise ConfigError(f"{WHO}: Spark refuses the streaming query: {first}") from error
+
+    def _lister(self) -> BatchLister:
+        assert self.folder is not None
+        column = None if self.event_column is None else self.df.columns.index(self.event_column)
+        return BatchLister(BatchFolder(self.folder, self.options), column)
+
+    @property
+    def pause(self) -> float:
+        """Seconds between two looks for batches."""
+        assert self.lister is not None
+        return self.lister.pause
+
+    def list_batches(self) -> None:
+        """Makes the lists of the batches that the query has committed since the last call. Raises `ConfigError` if one of
+        them does not follow from the others."""
+        assert self.lister is not None
+        self.lister.look()
 
     def note_end(self) -> None:
         """Notes that the query has come to its end."""
@@ -113,7 +136,19 @@ class StreamingDataFrame(StreamingBatches):
         BatchFolder(self.folder, self.options).note_end()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "df": None}  # a DataFrame stays in the driver
+        return {**self.__dict__, "df": None, "lister": None}  # these stay in the driver
+
+
+@contextlib.contextmanager
+def _notes_apart(spark: Any) -> Iterator[None]:
+    """A context in which a query of Spark's file sink starts that never puts its notes of batches together."""
+    with _starting:
+        before = spark.conf.get(_COMPACT, None)
+        spark.conf.set(_COMPACT, str(2**31 - 1))
+        try:
+            yield
+        finally:
+            spark.conf.unset(_COMPACT) if before is None else spark.conf.set(_COMPACT, before)
 
 
 def _check_columns(df: Any) -> None:
@@ -128,6 +163,11 @@ def _check_columns(df: Any) -> None:
             f"df.toDF(...)"
         )
     check_types(df.schema, WHO, void=True)
+    for field in df.schema.fields:
+        if has_empty_struct(field.dataType):
+            raise GraphError(
+                f"{WHO}: column {field.name!r} has a struct without fields, which no file has; leave it out"
+            )
 
 
 def _trigger(trigger: Any) -> dict[str, Any]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -123,8 +123,13 @@ class JobQueries:
 
     def _look_at_all(self) -> str:
         """Looks at the queries until all have ended, or one has failed, or `stop`. Returns the reason of a failure."""
-        running = list(self._running)
-        while running and not self._over.wait(LOOK_SECONDS):
+        running, look_at = list(self._running), 0.0
+        while running and not self._over.wait(min(one.source.pause for one in running)):
+            for one in running:
+                one.source.list_batches()
+            if time.monotonic() < look_at:
+                continue
+            look_at = time.monotonic() + LOOK_SECONDS
             for one in list(running):
                 reason = self._look(one)
                 if reason:
@@ -157,6 +162,6 @@ class JobQueries:
             return f"its streaming query has failed: {failure}"
         if not one.source.bounded:
             return "its streaming query was stopped by someone else than the job"
-        with contextlib.suppress(FileExistsError):
-            one.source.note_end()
+        one.source.list_batches()
+        one.source.note_end()
         return ""
