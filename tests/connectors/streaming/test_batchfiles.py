@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tailrace.connectors.streaming.batchfiles import rows_from, typed, written_columns, written_file
+from tailrace.connectors.streaming.batchfiles import in_types_of, rows_from, written_columns, written_file
 from tailrace.errors import CheckpointError, ConfigError
 from tests.connectors.streaming.queries import SCHEMA, Query
 
@@ -48,7 +48,7 @@ def test_numbers_become_times_also_inside_others() -> None:
         ),
     ]
     for first in range(3):
-        found = typed(pa.record_batch(columns, names=[f"c{at}" for at in range(6)]).slice(first), schema)
+        found = in_types_of(pa.record_batch(columns, names=[f"c{at}" for at in range(6)]).slice(first), schema)
         found.validate(full=True)
         assert found.schema == schema
         assert found.column("at").cast(pa.int64()).equals(columns[0].slice(first))
@@ -60,14 +60,14 @@ def test_columns_without_a_type_are_nulls_of_it() -> None:
     inner = pa.struct([("none", pa.null()), ("day", pa.date32())])
     plain = pa.array([{"none": None, "day": 1}, None], pa.struct([("none", pa.bool_()), ("day", pa.int32())]))
     batch = pa.record_batch([pa.array([None, None], pa.bool_()), plain], names=["c0", "c1"])
-    found = typed(batch, pa.schema([("none", pa.null()), ("in", inner)]))
+    found = in_types_of(batch, pa.schema([("none", pa.null()), ("in", inner)]))
     assert found.schema.types == [pa.null(), inner]
     assert found.column(1).cast(pa.struct([("none", pa.null()), ("day", pa.int32())])).to_pylist() == plain.to_pylist()
 
 
 def test_another_layout_is_an_error() -> None:
     with pytest.raises(pa.ArrowInvalid, match="view"):
-        typed(pa.record_batch({"c0": pa.array([1], pa.int32())}), pa.schema([("at", MOMENT)]))
+        in_types_of(pa.record_batch({"c0": pa.array([1], pa.int32())}), pa.schema([("at", MOMENT)]))
 
 
 def test_rows_are_read_from_any_row_on_over_groups(query: Query) -> None:

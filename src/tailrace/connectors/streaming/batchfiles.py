@@ -38,7 +38,7 @@ def rows_from(
 ) -> Iterator[pa.RecordBatch]:
     """The record batches of a file from this row on. `written`: the names of its columns. Raises `CheckpointError` if there
     is no such file, or it has other columns."""
-    with contextlib.closing(_opened(batches, name)) as file:
+    with contextlib.closing(_open(batches, name)) as file:
         if written and file.schema_arrow.names != list(written):
             raise CheckpointError(
                 f"{name}, with rows of the streaming query that are not read yet, was written when the DataFrame had other "
@@ -54,19 +54,19 @@ def rows_from(
                 groups.append(at)
         for batch in file.iter_batches(_batch_rows(file.metadata), row_groups=groups):
             if row < batch.num_rows:
-                yield typed(batch.slice(row), schema)
+                yield in_types_of(batch.slice(row), schema)
             row = max(0, row - batch.num_rows)
 
 
-def typed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def in_types_of(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Columns as they are written, in the types of a stream."""
     if not schema.names:
         return batch.select([])
-    columns = [_typed(column, field.type) for column, field in zip(batch.columns, schema, strict=True)]
+    columns = [_as_kind(column, field.type) for column, field in zip(batch.columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _typed(column: pa.Array, kind: pa.DataType) -> pa.Array:
+def _as_kind(column: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_null(kind):
         return pa.nulls(len(column))
     if "null" in str(kind) and _has_void(kind):
@@ -113,7 +113,7 @@ def written_file(batches: BatchFolder, name: str, event_time: int | None) -> Bat
             f"{name}, which Spark has written for a batch of its streaming query, is no Parquet file of a task"
         )
     try:
-        with contextlib.closing(_opened(batches, name)) as file:
+        with contextlib.closing(_open(batches, name)) as file:
             latest = None if event_time is None else _latest(file, event_time)
             return BatchFile(name, int(found[1]), file.metadata.num_rows, latest)
     except CheckpointError as error:
@@ -144,7 +144,7 @@ def _leaf(file: Any, column: int) -> int:
     return next(at for at in range(len(schema)) if schema.column(at).path == name)
 
 
-def _opened(batches: BatchFolder, name: str) -> Any:
+def _open(batches: BatchFolder, name: str) -> Any:
     path = f"{DATA}/{name}"
     try:
         if is_local(batches.url):

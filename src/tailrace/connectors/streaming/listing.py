@@ -113,9 +113,9 @@ class BatchLister:
 
     def _newest(self) -> int:
         """The id of the newest batch that Spark has committed; -1 if there is none."""
-        return max(self._noted(), default=-1)
+        return max(self._notes_there(), default=-1)
 
-    def _noted(self) -> list[int]:
+    def _notes_there(self) -> list[int]:
         names = [entry.name.rpartition("/")[2] for entry in self.batches.folder.entries(_NOTES)]
         if compacted := [name for name in names if name.endswith(".compact")]:
             raise ConfigError(

@@ -44,20 +44,20 @@ def _plain(kind: Any, value: str, depth: int = 0) -> str | None:
         text = text if key is None else f"transform_keys({text}, (k{depth}, {each}) -> {key})"
         return None if text == value else text
     if name == "StructType":
-        parts = [(field, f"{value}.{quoted(field.name)}") for field in kind.fields]
+        parts = [(field, f"{value}.{name_in_sql(field.name)}") for field in kind.fields]
         plain = [(field.name, part, _plain(field.dataType, part, depth)) for field, part in parts]
         if all(text is None for _, _, text in plain):
             return None
-        made = ", ".join(f"{literal(name)}, {part if text is None else text}" for name, part, text in plain)
+        made = ", ".join(f"{text_in_sql(name)}, {part if text is None else text}" for name, part, text in plain)
         return f"if({value} is null, null, named_struct({made}))"
     return None
 
 
-def quoted(name: str) -> str:
+def name_in_sql(name: str) -> str:
     """A name in SQL."""
     return "`" + name.replace("`", "``") + "`"
 
 
-def literal(text: str) -> str:
+def text_in_sql(text: str) -> str:
     """A string in SQL."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
