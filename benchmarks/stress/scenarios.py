@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from . import Setting, frames, loads, losses, stops, storms, strangers
+from . import Setting, frames, loads, losses, sharing, stops, storms, strangers
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ SCENARIOS = {
     "slow": Scenario(loads.slow),
     "wide": Scenario(loads.wide),
     "operators": Scenario(loads.operators),
+    "sharing": Scenario(sharing.sharing, "local"),
     "storm": Scenario(storms.storm),
     "flights": Scenario(storms.flights),
     "routes": Scenario(storms.routes),
