@@ -248,6 +248,34 @@ def test_the_page_rests_while_it_is_hidden(site: Site) -> None:
     page.locator(".sentence", has_text="Another sentence.").wait_for()
 
 
+def test_jobs_of_one_name_are_told_apart(site: Site) -> None:
+    page, made = site.page, [copy.deepcopy(SNAPSHOTS["loop"]) for _ in range(3)]
+    for number, one in enumerate(made):
+        one["job"] |= {"id": f"{number}2345678-aaaa", "name": "twin" if number else "other"}
+    site.server.show(*made)
+    page.goto("about:blank")
+    page.goto(site.server.url)
+    page.locator("main td").first.wait_for()
+    assert page.locator("main a").all_inner_texts() == ["other", "twin (12345678)", "twin (22345678)"]
+
+
+def test_state_grows_expires_and_records_are_set_aside_by_operator(site: Site) -> None:
+    page = site.open("slow")
+    made = copy.deepcopy(SNAPSHOTS["slow"])
+    made["at"] += 30
+    one, before = made["operators"]["score"], made["operators"]["score"]["state_entries"]
+    expired = {"total": 17.0, "least": 17.0, "most": 17.0}
+    one |= {"state_entries": before + 1_000, "late": 3, "failed": None, "metrics": {"expired": expired}}
+    site.show(made)
+    row = page.locator("#state tr", has_text="+2,000 a minute")
+    row.wait_for()
+    assert row.locator("th, td").all_inner_texts()[2:3] + row.locator("td").all_inner_texts()[-1:] == [
+        f"{before + 1_000:,}",
+        "17",
+    ]
+    assert page.locator("#aside tr.holds").locator("th, td").all_inner_texts() == ["score", "3", "–"]
+
+
 def test_where_a_proxy_holds_events_back_the_page_polls(site: Site) -> None:
     page = site.page
     page.route("**/events", lambda route: None)

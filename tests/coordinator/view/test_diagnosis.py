@@ -283,9 +283,9 @@ def test_a_change_of_size_is_no_restart_after_an_old_failure() -> None:
     watched.maker.note(Restarting(1, Cause("ValueError: no", FailureKind.USER, "score")))  # at 0
     size = SizeFigures(2, 3, "gathering")
     assert held(running(watched, 50, size=size, restarts=1)) == [("resizes", "good")]
-    assert watched.shot().sentence.startswith("The job is about to have 3 workers in place of 2")
+    assert watched.shot().sentence.startswith("The job is about to move from 2 to 3 workers")
     watched.see(60, size=replace(size, stage="moving"), status=JobStatus.RESTARTING, restarts=1)
-    assert watched.shot().sentence == "The job moves from 2 workers to 3." and watched.shot().health == "warns"
+    assert watched.shot().sentence == "The job moves from 2 to 3 workers." and watched.shot().health == "warns"
     failed = SnapshotMaker("id", "scores", watched.plan, lambda: 60 * SECOND)
     failed.observe(watched.view)
     failed.note(Restarting(2, Cause("OSError: gone", FailureKind.USER, "score")))

@@ -68,7 +68,7 @@ def _of_status(snapshot: JobSnapshot) -> Iterator[Finding]:
         case "RESTARTING":
             size, fails = snapshot.size or {}, last is not None and last.at >= job.since - CLOSE_SECONDS
             if size.get("to") is not None and not fails:
-                yield Finding("resizes", WARNS, f"The job moves from {size['workers']} workers to {size['to']}.")
+                yield Finding("resizes", WARNS, f"The job moves from {size['workers']} to {size['to']} workers.")
             else:
                 yield Finding(
                     "restarts", BAD, f"The job restarts (restart {job.restarts}): {_failure_text(last)}", details
@@ -82,7 +82,7 @@ def _of_end(snapshot: JobSnapshot) -> Iterator[Finding]:
     """The end, or the other size, that is on its way, behind what holds it up."""
     size = snapshot.size or {}
     if snapshot.job.status == "RUNNING" and size.get("to") is not None:
-        what = f"The job is about to have {size['to']} workers in place of {size['workers']}"
+        what = f"The job is about to move from {size['workers']} to {size['to']} workers"
         yield Finding("resizes", GOOD, f"{what}, when they are there and its state can be cut.")
     if snapshot.job.status in ("STOPPING", "FINISHING", "CANCELLING"):
         yield Finding("ends", GOOD, f"The job is {snapshot.job.status.lower()}.")

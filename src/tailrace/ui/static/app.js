@@ -79,11 +79,14 @@ function JobPage({ id }) {
   return html`<${Job} snapshot=${snapshot} history=${history.current} notice=${frozen ? "Frozen: the figures stay until you go on." : notice} frozen=${frozen} freeze=${freeze} live />`;
 }
 
+/** The name of a job, with the beginning of its id where another job of the list has that name. */
+const titleOf = (one, list) => (list.some((other) => other.name === one.name && other.id !== one.id) ? `${one.name} (${one.id.slice(0, 8)})` : one.name);
+
 function JobList({ list }) {
   return html`<main id="main"><h1>Jobs</h1>
     <${Table} label="Jobs of this machine" heads=${["job", "status", "since", ["restarts"]]} empty="No job runs on this machine." rows=${list.map((one) => ({
       key: one.id,
-      cells: [html`<a href=${linkTo(one.id)}>${one.name}</a>`, html`<${Chip} kind=${jobState(one.status)[0]} mark=${jobState(one.status)[1]}>${one.status}<//>`, html`<${Time} at=${one.since} now=${Date.now() / 1000} /> <small>${duration(Date.now() / 1000 - one.since)}</small>`, String(one.restarts)],
+      cells: [html`<a href=${linkTo(one.id)}>${titleOf(one, list)}</a>`, html`<${Chip} kind=${jobState(one.status)[0]} mark=${jobState(one.status)[1]}>${one.status}<//>`, html`<${Time} at=${one.since} now=${Date.now() / 1000} /> <small>${duration(Date.now() / 1000 - one.since)}</small>`, String(one.restarts)],
     }))} />
   </main>`;
 }
@@ -121,7 +124,7 @@ function Page() {
 function Frame({ list, id, children }) {
   return html`<a class="skip" href="#main" onClick=${(event) => (event.preventDefault(), document.getElementById("main").querySelector("h1, p")?.scrollIntoView())}>Skip to the job</a>
     <header><b>Tailrace</b>
-      ${list && list.length > 1 && html`<nav aria-label="Jobs">${list.map((one) => html`<a key=${one.id} href=${linkTo(one.id)} aria-current=${one.id === id ? "page" : null}><span aria-hidden="true">${jobState(one.status)[1]}</span> ${one.name}</a>`)}</nav>`}
+      ${list && list.length > 1 && html`<nav aria-label="Jobs">${list.map((one) => html`<a key=${one.id} href=${linkTo(one.id)} aria-current=${one.id === id ? "page" : null}><span aria-hidden="true">${jobState(one.status)[1]}</span> ${titleOf(one, list)}</a>`)}</nav>`}
       <span class="muted">${list ? many(list.length, "job") : ""}</span>
     </header>
     ${children}`;
