@@ -248,6 +248,17 @@ def test_the_page_rests_while_it_is_hidden(site: Site) -> None:
     page.locator(".sentence", has_text="Another sentence.").wait_for()
 
 
+def test_a_job_of_another_size_has_that_many_subtasks_in_its_graph(site: Site) -> None:
+    page = site.open("slow")
+    made = copy.deepcopy(SNAPSHOTS["slow"])
+    made["at"] += 5
+    for one in made["graph"]["operators"]:
+        one["parallelism"] = 7
+    site.show(made)
+    page.locator(".chain .times", has_text="×7").first.wait_for()
+    assert page.locator(".chain .times", has_text="×7").count() == chains(made)
+
+
 def test_jobs_of_one_name_are_told_apart(site: Site) -> None:
     page, made = site.page, [copy.deepcopy(SNAPSHOTS["loop"]) for _ in range(3)]
     for number, one in enumerate(made):

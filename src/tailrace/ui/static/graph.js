@@ -1,6 +1,6 @@
 // The graph of a job: laid out once by ELK in a worker, drawn as SVG, and colored anew with each snapshot.
 
-import { html, useEffect, useMemo, useState } from "./vendor/htm-preact-3.1.1.module.js";
+import { html, useEffect, useState } from "./vendor/htm-preact-3.1.1.module.js";
 import { Chip } from "./parts.js";
 import { chainsOf, KINDS, namesIn, operatorState } from "./states.js";
 import { count, many, rate } from "./words.js";
@@ -166,7 +166,7 @@ function ChainBox({ chain, place, snapshot, named, found, select, selected }) {
 
 function Picture({ snapshot, places, search, select, selected }) {
   const graph = snapshot.graph;
-  const chains = useMemo(() => chainsOf(graph), [places]);
+  const chains = chainsOf(graph);
   const byUid = new Map(graph.operators.map((one) => [one.uid, one]));
   const stateOf = (uid) => operatorState(snapshot.operators[uid], byUid.get(uid).parallelism).kind;
   const named = namesIn(snapshot.sentence);
