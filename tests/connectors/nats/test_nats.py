@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import socket
 import threading
 import time
 import uuid
@@ -375,6 +376,16 @@ def test_a_server_that_does_not_answer_is_named_before_the_job_runs() -> None:
         with pytest.raises(ConfigError, match=r"nats://user:\*\*\*@127.0.0.1:1") as found:
             one.check()
         assert "secret" not in str(found.value) + repr(one)
+
+
+def test_a_server_that_is_silent_is_named_before_the_job_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(servers, "CONNECT_TIMEOUT", 0.1)
+    monkeypatch.setattr(servers, "REQUEST_TIMEOUT", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"nats://127.0.0.1:{silent.getsockname()[1]}"
+        for one in (tr.sources.Nats(url, "s"), tr.sinks.Nats(url, "s.x")):
+            with pytest.raises(ConfigError, match=f"{url}: .*(no answer|timeout)"):
+                one.check()
 
 
 def test_a_stream_that_is_not_there_is_named_before_the_job_runs(nats: Server) -> None:

@@ -66,9 +66,11 @@ class NatsClient:
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result(timeout)
-        except TimeoutError:
+        except TimeoutError as error:
             future.cancel()
-            raise
+            if str(error):
+                raise
+            raise TimeoutError("the server gives no answer") from None
 
     async def _unless_lost(self, work: Coroutine[Any, Any, T]) -> T:
         task, lost = asyncio.ensure_future(work), asyncio.ensure_future(self._lost.wait())
