@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +13,9 @@ import pytest
 from tailrace.api.connectors import AssignedSplit
 from tailrace.connectors.streaming.batches import BatchFolder
 from tailrace.connectors.streaming.lanes import GAP_SECONDS, MARK, LaneReader
-from tailrace.errors import CheckpointError
+from tailrace.connectors.streaming.source import StreamingBatches
+from tailrace.connectors.travelling import leave_sign
+from tailrace.errors import CheckpointError, ConfigError
 from tests.connectors.streaming.queries import SCHEMA, Query
 
 LANES = 3
@@ -202,3 +205,13 @@ def test_a_file_that_somebody_has_removed_is_an_error(scratch: Path) -> None:
     reader.assign([lane(scratch, 0)])
     with pytest.raises(CheckpointError, match="is not there any more"):
         list(reader.read(10, 0.0))
+
+
+def test_a_worker_that_does_not_see_the_folder_of_the_driver_is_refused(scratch: Path) -> None:
+    """It would wait for batches for ever."""
+    source = StreamingBatches(SCHEMA, "columns", None, bounded=False)
+    source.shared = True
+    with pytest.raises(ConfigError, match="no folder that driver and executors share"):
+        source.split_reader(SimpleNamespace()).assign([lane(scratch, 0)])  # type: ignore[arg-type]
+    leave_sign(str(scratch))
+    source.split_reader(SimpleNamespace()).assign([lane(scratch, 0)])  # type: ignore[arg-type]

@@ -238,6 +238,19 @@ def test_a_query_is_in_the_pool_of_the_program_or_in_one_of_its_own() -> None:
     queries.pool_of(None)()
 
 
+def test_batches_that_do_not_follow_fail_the_job_with_the_reason(watched: Any) -> None:
+    source = Source(bounded=False)
+
+    def refuse() -> None:
+        raise ConfigError("batch 3 of the streaming query came where 2 is next")
+
+    source.list_batches = refuse  # type: ignore[method-assign]
+    found, runner = watched(Source(bounded=False), source)
+    joined(found)
+    assert runner.wishes == [FailJob("in 1: batch 3 of the streaming query came where 2 is next")]
+    assert not source.query.isActive
+
+
 def test_a_store_that_fails_at_the_end_of_a_query_fails_the_job(watched: Any) -> None:
     source = Source(bounded=True)
     source.query.isActive = False

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from tailrace.api.connectors import Reader, Source, SourceContext, SplitReader
 from tailrace.connectors.streaming.batches import BatchFolder
 from tailrace.connectors.streaming.lanes import MARK, LaneReader
+from tailrace.connectors.travelling import check_sign, is_local
 from tailrace.elements.batches import Form
 from tailrace.errors import ConfigError
 
@@ -39,6 +40,8 @@ class StreamingBatches(Source):
         """Path or URL of the folder of the batches of a stream that begins."""
         self.options: Mapping[str, Any] | None = None
         """Options of its filesystem."""
+        self.shared = False
+        """True if the folder is one that other machines must see as well."""
         self.keep = 1
         """Number of checkpoints that the job keeps: it may go on from each of them."""
 
@@ -64,7 +67,7 @@ class StreamingBatches(Source):
 
     def split_reader(self, ctx: SourceContext) -> SplitReader:
         return LaneReader(
-            lambda folder: BatchFolder(folder, self.options),
+            self._open_folder,
             self.form,
             self.fields,
             self.event_time,
@@ -72,3 +75,9 @@ class StreamingBatches(Source):
             keep=self.keep,
             written=self.written,
         )
+
+    def _open_folder(self, url: str) -> BatchFolder:
+        """The folder of batches. Raises `ConfigError` in a worker that does not see the driver's: it would wait for ever."""
+        if self.shared and is_local(url):
+            check_sign(url)
+        return BatchFolder(url, self.options)

@@ -54,7 +54,6 @@ class StreamingDataFrame(StreamingBatches):
         super().__init__(arrow_schema(df.schema), form, self.event_column, "availableNow" in self.trigger)
         self.written = written_columns((field.name, field.dataType.simpleString()) for field in df.schema.fields)
         self.df = df
-        self.shared = False
         self.over = False
         """True if the stream that a job goes on with has ended: its query is not run again."""
         self.lister: BatchLister | None = None
@@ -88,6 +87,8 @@ class StreamingDataFrame(StreamingBatches):
             batches.check_position(split["lane"], 0 if at is None else at[0])
         self.over = batches.end() is not None
         if not self.over:
+            if shared:
+                leave_sign(self.folder, options)  # the job may have begun where none was needed
             self._lister().look()
             batches.check_query(BatchFolder(f"{self.folder}/{QUERY}", options).folder)
 

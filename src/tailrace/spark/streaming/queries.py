@@ -126,7 +126,10 @@ class JobQueries:
         running, look_at = list(self._running), 0.0
         while running and not self._over.wait(min(one.source.pause for one in running)):
             for one in running:
-                one.source.list_batches()
+                try:
+                    one.source.list_batches()
+                except (ConfigError, OSError) as error:
+                    return f"{one.operator}: {error}"
             if time.monotonic() < look_at:
                 continue
             look_at = time.monotonic() + LOOK_SECONDS
