@@ -7,16 +7,22 @@ import time
 from collections import deque
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
-from search.campaigns.replacements import replacing_run
+from search.campaigns.replacements import following_run, replacing_run
 from search.planted.patches import RANDOM, Bug, Patches, method
+from search.random_flows.description import Do, Events, Flow
+from search.random_flows.drawing import Phase, Run
 from search.scenarios import Scenario
 from tailrace.coordinator.durability.checkpoints import CheckpointSettings
 from tailrace.task.channels.gate import Gate
 from tailrace.task.channels.services import Services
+from tailrace.task.failover.recorded_slice import RecordedSlice
 from tailrace.task.journal.recorded_answers import Gave, Recorder
 from tailrace.task.journal.recorded_clocks import GivenReadings
+from tailrace.task.subtask.machine import Task
 from tailrace.task.worker.checkpoints import WorkerCheckpoints
+from tailrace.testing.faults import Fault
 
 MS = 1_000
 
@@ -108,6 +114,34 @@ def _on_three(made: Scenario) -> Scenario:
     return replace(made, parallelism=3, network="fast", checkpoints=settings, faults=made.faults[:1])
 
 
+def _sleeps_on() -> Patches:
+    """Bug: a task that waits for credit sleeps on where a hot standby that takes a place has room for what it sends."""
+
+    def make(feed_again: Any) -> Any:
+        def asleep(self: RecordedSlice, task: Task, ident: Any, came: int = 0) -> None:
+            with mock.patch.object(Task, "wake", lambda task: None):
+                feed_again(self, task, ident, came)
+
+        return asleep
+
+    return [method(RecordedSlice, "feed_again", make)]
+
+
+def _more_together() -> Patches:
+    """Bug: a function that sees which records come together is given more of them when it is replayed."""
+    return [mock.patch("tailrace.task.failover.parallel_replay.takes_many", lambda fn: False)]
+
+
+def _coming_together(run: Run) -> Run:
+    """A flow whose function sees which records come together, of which a few come at a time. Its workers are lost behind
+    many steps."""
+    flow = Flow(Events(30, 30, pace=300, timed=False), run.flow.table, (Do("together", 2),))
+    kills = tuple(Fault(turn, "kill", which=run.seed + turn // 150) for turn in (150, 300))
+    settings = CheckpointSettings(interval=4 * MS, tolerated_failures=10_000)
+    world = replace(run.world, network="fast", checkpoints=settings, parallelism=2, replaces=True, faults=kills)
+    return replace(run, flow=flow, phases=(Phase(2),), world=world)
+
+
 REPLAY_BUGS = (
     Bug("channels take turns by their hash", "joined", _turns_by_hash, _on_three, replayed=True),
     Bug("generators are seeded by a hash", "in_splits", _seeds_by_hash, _on_three, replayed=True),
@@ -122,4 +156,6 @@ REPLAY_BUGS = (
         suits=lambda run: any(step.kind == "readings" for step in run.flow.operators()),
     ),
     Bug("the log forgets what was heard from outside", "counted", _forgotten_answers, _on_three, replayed=True),
+    Bug("a task sleeps though a hot standby has room", RANDOM, _sleeps_on, seed=52, shape=following_run),
+    Bug("more records come together in a replay", RANDOM, _more_together, shape=_coming_together),
 )

@@ -35,7 +35,7 @@ BESIDE = (
     "sessions", "sessions of columns", "counted", "distinct", "distinct in columns", "distinct within", "best", "batched",
     "fired", "fired of columns",
     "ruled", "ruled in order",
-    "last of each", "lagged", "limited", "looked up",
+    "last of each", "lagged", "limited", "looked up", "together",
 )  # fmt: skip
 """Kinds of operators that emit to an output of their own, beside which the stream goes on."""
 
@@ -273,6 +273,21 @@ class Building:
         pairs = one.union(other).key_by(lambda both: fn.key_of(both[0]))
         self.tell(pairs.process(fn.Pairs(do.number), uid=f"pairs{do.number}").side_output("told"))
         return marked.map(lambda both: both[0], uid=f"unmarked{do.number}")
+
+    def _together(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        """An operator whose function sees which records come together. What it says of each goes to two readers, as in
+        "readings". Of odd ones several records have one timestamp."""
+        number, odd = do.number, bool(do.number % 2)
+        if odd:
+            stream = stream.assign_timestamps(fn.seconds_of_group, LATENESS, uid=f"seconds{number}")
+        by_the_clock = number % 4 == 0 or self.flow.endless
+        marked = stream.key_by(fn.group_of).process(fn.Together(number, by_the_clock), **options)
+        self.tell(marked.side_output("told"))
+        one = marked.rebalance().map(lambda both: both, uid=f"one{number}")
+        other = marked.partition_by(lambda both: both[0][0]).map(lambda both: both, uid=f"other{number}")
+        pairs = one.union(other).key_by(lambda both: fn.key_of(both[0]))
+        self.tell(pairs.process(fn.Pairs(number), uid=f"pairs{number}").side_output("told"))
+        return stream
 
     # Functions in the order of time: a stream goes on beside them.
 

@@ -67,6 +67,7 @@ Kind = Literal[
     "ruled in order",
     "lived",
     "looked up",
+    "together",
 ]
 Way = Literal["forward", "rebalance", "shuffle", "rescale", "partition_by"]
 WAYS: tuple[Way, ...] = ("forward", "rebalance", "shuffle", "rescale", "partition_by")

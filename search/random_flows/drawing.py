@@ -34,7 +34,7 @@ from search.random_flows.ordering import (
     sharing,
     source_time,
 )
-from search.random_flows.remembering import failing, firing, grouping, reading, remembering
+from search.random_flows.remembering import failing, firing, gathering, grouping, reading, remembering
 from search.random_flows.ruling import ruling
 from search.scenarios import MS, NETWORKS, Scenario, drawn_settings, jumps_of, started_again
 from tailrace.testing.faults import Fault
@@ -66,6 +66,11 @@ class Run:
         """The seed that it was drawn from."""
         return self.world.seed
 
+    @property
+    def varies(self) -> bool:
+        """True where an operator does something else when it is repeated."""
+        return any(step.kind == "drawn" for step in self.flow.operators())
+
 
 ALWAYS: tuple[Kind, ...] = ("map", "count", "bags", "reducing", "owner", "batches", "running", "running in columns")
 """Kinds of operators that may be anywhere."""
@@ -91,6 +96,7 @@ ADDITIONS: tuple[tuple[str, float, Callable[[random.Random, Flow], Flow], bool],
     ("joins of columns", 0.1, joining_columns, False),
     ("more joins of columns", 0.1, joining_more_columns, False),
     ("joins of whole windows", 0.1, joining_whole_windows, False),
+    ("together", 0.1, gathering, False),
 )
 """Additions to random flows, in their order: the name of the generator that each has for itself, so that it leaves all other
 draws of a seed as they were; its share of the seeds; and whether it is one to flows with windows."""

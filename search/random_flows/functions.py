@@ -448,6 +448,45 @@ class Pairs(tr.KeyedProcessFunction):
             ctx.emit("told", ("pair", self.number, ctx.key, self.paired.value))
 
 
+def group_of(record: Record) -> int:
+    """A key that records which follow each other share."""
+    return record[0] // 6 % 3
+
+
+def seconds_of_group(record: Record) -> float:
+    """A timestamp that records which follow each other share."""
+    return float(record[0] // 3)
+
+
+class Together(tr.KeyedProcessFunction):
+    """A function that sees which records come together: it marks each with its place and with their number. It numbers its
+    records, and reports by a timer how many there were since the last one."""
+
+    seen = tr.ValueState(int, default=0)
+    reported = tr.ValueState(int, default=0)
+
+    def __init__(self, number: int, by_the_clock: bool) -> None:
+        self.number, self.by_the_clock = number, by_the_clock
+
+    def process(self, record: Record, ctx: tr.Context) -> Iterator[Any]:
+        return self.process_many([record], ctx)
+
+    def process_many(self, records: list[Record], ctx: tr.Context) -> Iterator[Any]:
+        for record in records:
+            for _ in range(record[3]):
+                self.seen.value += 1
+                ctx.emit("told", ("together", self.number, ctx.key, self.seen.value))
+            yield record, f"{ctx.key} {self.seen.value:04} of {len(records):04}"
+        if self.by_the_clock:
+            ctx.set_timer(processing_time=ctx.now() + 0.0005)
+        else:
+            ctx.set_timer(event_time=LAST)
+
+    def on_timer(self, timestamp: float, ctx: tr.Context) -> None:
+        ctx.emit("told", ("sum", self.number, ctx.key, 0, self.seen.value - self.reported.value, 0))
+        self.reported.value = self.seen.value
+
+
 def each_member(reports: Any) -> list[Any]:
     """Reports of `Sets` on one whole set, one for each member."""
     number, key, visit, members = reports

@@ -106,6 +106,7 @@ EXPECTED: dict[str, frozenset[Any]] = {
             "sets in flight": 1,
             "ties": 2,
             "readings": 2,
+            "together": 2,
             "failing": 2,
             "sessions": 1,
             "sessions of columns": 1,

@@ -316,6 +316,11 @@ class _Interpreter:
             self.seconds.setdefault((number, key), Counter())[record.time] += 1
         elif kind == "readings":
             self.visits["pair", number, key] += 1
+        elif kind == "together":
+            group = record.id // 6 % 3
+            self.visits["together", number, group] += 1
+            self.visits["pair", number, key] += 1
+            self.found.add(("sum", number, group, 0, 1, 0))
         elif kind == "ties":
             self.found.exactly["tie", number, record.id] = 1
         elif kind == "reducing":

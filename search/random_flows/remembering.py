@@ -37,6 +37,13 @@ def reading(rng: random.Random, flow: Flow) -> Flow:
     return _with(rng, flow, made, list(flow.loops()))
 
 
+def gathering(rng: random.Random, flow: Flow) -> Flow:
+    """The flow with an operator whose function sees which records come together."""
+    number = rng.randint(1, 2) + max((step.number for step in flow.all()), default=0)
+    made = Do("together", number, parallelism=rng.choice([None, None, 1, 3]))
+    return _with(rng, flow, made, [loop for loop in flow.loops() if not loop.rounds])
+
+
 def failing(rng: random.Random, flow: Flow) -> Flow:
     """The flow with an operator whose functions raise for some records, which go aside."""
     number = rng.randint(0, 2) + 1 + max((step.number for step in flow.all()), default=0)

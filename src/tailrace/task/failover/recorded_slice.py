@@ -228,7 +228,9 @@ class RecordedSlice(Slice):
             self.route(task)
 
     def feed_again(self, task: Task, ident: ChannelId, came: int = 0) -> None:
-        """Sends a replacement what was kept of a channel, but for the first `came` records and markers."""
+        """Sends a replacement what was kept of a channel, but for the first `came` records and markers. The task may have
+        waited for credit there, which it has anew."""
+        task.wake()
         outbox_of(task).receiver_replaced(ident, came)
         if not task.said_end:
             outbox_of(task).announce_time(ident)
