@@ -269,4 +269,5 @@ def message_of(error: BaseException) -> str:
 
 def error_text(error: BaseException) -> str:
     """An exception with the name of its class, as Python prints it at the end of a traceback. Never raises."""
-    return f"{type(error).__name__}: {message_of(error)}"
+    name, text = type(error).__name__, message_of(error)
+    return f"{name}: {text}" if text else name

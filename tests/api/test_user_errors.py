@@ -881,3 +881,11 @@ def test_a_column_that_is_not_there_or_twice_is_reported(use: str, give: Any, wh
 
     error = failure(program)
     assert error.operator == "guilty" and why in str(error)
+
+
+def test_an_exception_without_a_text_is_reported_by_its_name_alone() -> None:
+    def silent(value: int) -> int:
+        raise TimeoutError
+
+    text = str(failure(lambda env: env.from_collection([1]).map(silent)))
+    assert "TimeoutError" in text and "TimeoutError:" not in text
