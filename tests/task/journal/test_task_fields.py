@@ -51,7 +51,7 @@ SAME = {
     "EmptyInputs": "_source",
     "FieldReader": "written",
     "Finder": "_source",
-    "FusedRows": "_plain _timed",
+    "FusedRows": "_checked _plain _timed",
     "Gate": "channels",
     "HeadTask": "_today channel queue redistribution",
     "InOrderTask": "_calls _floors waiting",
@@ -111,7 +111,7 @@ ANEW = {
     "Finder": "_enumerator",
     "FieldReader": "_for_type _getter",  # found out with each kind of records
     "FunctionTask": "_tried input",
-    "FusedRows": "_tried",
+    "FusedRows": "_untried",
     "Lags": "_looked _warned",
     "Gate": "_lowest _turn",  # of the channels; which one is read is in the history
     "GroupChains": "_pending",

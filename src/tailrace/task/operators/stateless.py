@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from types import BuiltinFunctionType, FunctionType, GeneratorType, MethodType
 from typing import Any
 
@@ -44,8 +44,9 @@ class FusedRows(OperatorTask):
         self.ctxs = ctxs
         self.functions = [_function(node) for node in nodes]
         self.keeps_count = all(isinstance(node.operator, Map) for node in nodes)
-        self._tried = False
-        """True if records have passed all functions. Until then the results of functions are checked."""
+        self._untried = {i for i, node in enumerate(nodes) if not isinstance(node.operator, FlatMap)}
+        """Functions of one value that no record has come to. The results of each are checked in the first batch in which it
+        is called: a filter that lets nothing pass does not make the check of those before it last."""
         self._plain, self._timed = self._compile()
 
     @property
@@ -66,9 +67,9 @@ class FusedRows(OperatorTask):
         return True
 
     def _compile(self) -> tuple[Callable[..., Any], Callable[..., Any]]:
-        return compile_functions(
-            self.nodes, [run_to_its_end(as_callable(fn)) for fn in self.functions], looking=not self._tried
-        )
+        self._checked = frozenset(self._untried)
+        functions = [run_to_its_end(as_callable(fn)) for fn in self.functions]
+        return compile_functions(self.nodes, functions, self._checked, self._untried.discard)
 
     def process(self, batch: Batch, port: int) -> None:
         rows = batch.to_rows()
@@ -82,8 +83,7 @@ class FusedRows(OperatorTask):
                 made = Rows(values, np.array(times, np.int64), None, rows.split)
         except Exception as error:
             raise self._locate(error) from error
-        if not self._tried and made.values:
-            self._tried = True
+        if len(self._untried) != len(self._checked):
             self._plain, self._timed = self._compile()
         if made.values:
             self.out(made)
@@ -131,18 +131,20 @@ def input_names(nodes: list[Node]) -> list[str]:
 
 
 def compile_functions(
-    nodes: list[Node], functions: list[Callable[..., Any]], looking: bool = False
+    nodes: list[Node],
+    functions: list[Callable[..., Any]],
+    checked: Collection[int] = (),
+    note: Callable[[int], object] = id,
 ) -> tuple[Callable[..., Any], Callable[..., Any]]:
-    """Generated functions: (values) -> values, and (values, times) -> (values, times). `looking`: they check the results
-    of functions that give one value."""
+    """Generated functions: (values) -> values, and (values, times) -> (values, times). `checked`: the functions of one value
+    whose results are checked; `note` is called with the index of each that was."""
     names, indent, lines = input_names(nodes), "    ", []
-    one, truth = ("one({})".format, "truth({})".format) if looking else (str, str)
     for i, node in enumerate(nodes):
         call = f"f{i}({names[i]})"
         if isinstance(node.operator, Map):
-            lines.append(f"{indent}{names[i + 1]} = {one(call)}")
+            lines.append(f"{indent}{names[i + 1]} = {f'one({i}, {call})' if i in checked else call}")
         elif isinstance(node.operator, Filter):
-            lines.append(f"{indent}if not {truth(call)}: continue")
+            lines.append(f"{indent}if not {f'truth({i}, {call})' if i in checked else call}: continue")
         else:
             many = f"r if (k := (r := {call}).__class__) is list or k is generator or k is tuple else several(r)"
             lines.append(f"{indent}for {names[i + 1]} in {many}:")
@@ -161,10 +163,20 @@ def compile_functions(
 {indent}out.append({names[-1]}); kept.append(t)
   return out, kept"""
     scope: dict[str, Any] = {f"f{i}": fn for i, fn in enumerate(functions)}
-    scope |= {"several": several_values, "generator": GeneratorType, "one": one_value, "truth": truth_value}
+    scope |= {
+        "several": several_values,
+        "generator": GeneratorType,
+        "one": partial(_check, note, one_value),
+        "truth": partial(_check, note, truth_value),
+    }
     for source in (plain, timed):
         exec(fused_code(source), scope)
     return scope["plain"], scope["timed"]
+
+
+def _check(note: Callable[[int], object], check: Callable[[Any], Any], index: int, given: Any) -> Any:
+    note(index)
+    return check(given)
 
 
 def several_values(given: Iterable[Any] | None) -> Iterable[Any]:
@@ -202,7 +214,7 @@ def truth_value(given: Any) -> Any:
     return one_value(given)
 
 
-_FUNCTIONS = (FunctionType, MethodType, BuiltinFunctionType, functools.partial)
+_FUNCTIONS = (FunctionType, MethodType, BuiltinFunctionType, partial)
 
 
 class ToRowsTask(OperatorTask):
