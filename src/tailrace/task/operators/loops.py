@@ -197,9 +197,13 @@ class HeadTask(OperatorTask, HeadCutState):
         self.queue.logs.discard(checkpoint)
 
     def restore(self, parts: list[MetaPart]) -> None:
-        states = [_decoder.decode(part.data) for part in parts if part.data]
+        known = {(part.subtask, part.parallelism): _decoder.decode(part.data) for part in parts if part.data}
+        states = list(known.values())
         if states:
-            self.fed = any(state.fed for state in states)
+            own = known.get((self.ctx.subtask, self.ctx.parallelism))
+            # What others had read is none of this head's, whose loop may have been at rest since: `finish` would be called
+            # once more.
+            self.fed = any(state.fed for state in states) if own is None else own.fed
             self.round = max(state.round for state in states)
             self.round_over = all(state.round_over for state in states if state.round == self.round)
             self.stopped = any(state.stopped for state in states)
