@@ -188,7 +188,8 @@ def start(spark: Any, message: str) -> tuple[Path, Any]:
     folder = Path(place)
     settings = tr.CheckpointConfig(str(folder / "checkpoints"), interval=float(interval))
     restart = tr.FixedDelay(attempts=100, delay=0.0)
-    env = tr.Environment(spark, parallelism=2, checkpoint=settings, restart=restart)
+    # Five jobs start at once: on a machine that does much else Spark gives them their slots after minutes.
+    env = tr.Environment(spark, parallelism=2, checkpoint=settings, restart=restart, slot_timeout=300)
     flow(env, folder, int(records), float(rate) or None, hold)
     return folder, env.execute("paced")
 
