@@ -26,7 +26,7 @@ class BusyWorker:
         self.now = 0
         self.encoding = False
         self.did: list[type[Event]] = []
-        cuts, work = SimpleNamespace(made=0), SimpleNamespace(last_count=1)
+        cuts, work = SimpleNamespace(made=0), SimpleNamespace(last_count=1, advancing=False)
         chain, ident = SimpleNamespace(source=None), SimpleNamespace(vertex=0)
         self.task = SimpleNamespace(cuts=cuts, work=work, chain=chain, id=ident)
 
@@ -65,6 +65,31 @@ def test_the_last_checkpoint_of_a_job_is_not_held_to_a_share(monkeypatch: pytest
     while len(worker.did) < 200:
         stepper.encode(stepper.step())
     assert worker.did.count(Encode) >= 200 * PORTIONS / (PORTIONS + 1) - PORTIONS
+
+
+class FiringWorker(BusyWorker):
+    """A machine whose task fires timers. A portion takes a third of a millisecond, whatever its size."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.task.work.last_count, self.task.work.advancing = 0, True
+        self.sizes: list[int] = []
+
+    def handle(self, event: Event) -> None:
+        assert isinstance(event, Step)
+        self.now += MILLISECOND // 3
+        self.sizes.append(event.budget)
+
+
+def test_portions_of_timers_grow_where_they_take_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a task that had read few records in a step, while others had the machine, fires a million timers one by one."""
+    worker: Any = FiringWorker()
+    monkeypatch.setattr(stepping, "time", SimpleNamespace(perf_counter_ns=lambda: worker.now, time=lambda: 0.0))
+    stepper = Stepper(worker)
+    for _ in range(100):
+        stepper.step()
+    assert worker.sizes[0] == stepping.FIRST_BUDGET
+    assert worker.sizes[-1] > 10_000
 
 
 class Follower:

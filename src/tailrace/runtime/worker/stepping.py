@@ -83,11 +83,14 @@ class Stepper:
                 took = time.perf_counter_ns() - start
                 if self.machine.encoding:  # what was worked before is no credit: it would be spent all at once
                     self._worked += took
+                count = task.work.last_count
                 if task.cuts.made != made:
                     self.machine.handle(FreezeTook(task.id.vertex, took // 1000))
+                elif not count and task.work.advancing:  # a portion of timers, and more of them are due
+                    count = budget.records
                 ident = task.id.vertex
                 self._busy[ident] = self._busy.get(ident, 0) + took
-                budget.learn(task.work.last_count, took)
+                budget.learn(count, took)
                 return 0.0
             if not self.machine.stepping:
                 return 0.0

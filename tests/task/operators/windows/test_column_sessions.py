@@ -203,3 +203,14 @@ def test_an_agenda_has_each_slot_at_its_time_however_often_that_moves_on(seed: i
             there -= set(found.tolist())
         agenda.check(np.array(sorted(there), np.int64), times)
         assert agenda.next_time(times) == min((int(times[slot]) for slot in there), default=None)
+
+
+def test_an_agenda_from_which_few_slots_are_taken_at_a_time_lists_none_again_and_again() -> None:
+    """What is taken and put back is due a thousand times, and each time costs what there is, not what there was."""
+    agenda, times = Agenda(10), np.full(500, 5, np.int64)
+    agenda.grow(500)
+    agenda.put(np.arange(500), times)
+    for left in range(499, 0, -1):
+        found = agenda.due(9, times, 1)
+        agenda.put(found[1:], times[found[1:]])
+        assert sum(len(part) for group in agenda._groups.values() for part in group) == left

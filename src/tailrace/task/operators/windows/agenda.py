@@ -102,13 +102,18 @@ class Agenda:
         enough = 0
         while enough < limit and self.begins_by(time):
             slots = self._first(times)
+            if not len(slots):
+                continue
+            late = times[slots] > time
             # A slot that was dropped and put back is in a group twice.
-            ripe = np.unique(slots[times[slots] <= time])
+            ripe = np.unique(slots[~late])
             self.drop(ripe)
             found.append(ripe)
             enough += len(ripe)
-            if (times[slots] > time).any():
-                break  # what is due later begins in the midst of this group
+            if late.any():  # what is due later begins in the midst of this group
+                self._groups[self._heap[0]] = [slots[late]]
+                break
+            del self._groups[heapq.heappop(self._heap)]
         return np.concatenate(found) if found else np.empty(0, np.int64)
 
     def check(self, slots: Slots, times: Array) -> None:
