@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tailrace.elements.slottables import Texts, TextTable, WordTable
+from tailrace.elements.slottables import Texts, TextTable, WordTable, places_by_slot
 
 
 class Named:
@@ -72,3 +72,12 @@ def test_texts_keep_their_slots(make):
 def test_a_null_is_not_the_empty_text_and_zeros_are_bytes():
     values = [b"", None, b"\0", b"\0\0", b"12345678", b"12345678\0", b"123456789"]
     assert sorted(TextTable().slots(texts(values)).tolist()) == list(range(7))
+
+
+@pytest.mark.parametrize("most", [1, 50, 2**16, 2**16 + 1, 2**31])
+def test_slots_of_any_size_are_put_in_order(most):
+    chance = np.random.default_rng(most)
+    slots, within = chance.integers(0, most, 500), chance.integers(-3, 3, 500)
+    assert places_by_slot(slots).tolist() == sorted(range(500), key=lambda at: slots[at])
+    assert places_by_slot(slots, within).tolist() == sorted(range(500), key=lambda at: (slots[at], within[at]))
+    assert places_by_slot(slots[:0]).tolist() == []

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.elements.rows import rows_of
+from tailrace.elements.slottables import places_by_slot
 from tailrace.elements.timestamps import NO_TIME
 
 Times = np.ndarray[Any, np.dtype[np.int64]]
@@ -129,7 +130,7 @@ def _positions_by_target(targets: np.ndarray[Any, Any], count: int) -> list[tupl
 
 def _runs(targets: np.ndarray[Any, Any]) -> list[tuple[int, np.ndarray[Any, Any]]]:
     """Each target that occurs, with the positions of its records in order, by a stable sort: for many targets."""
-    order = np.argsort(targets, kind="stable")
+    order = places_by_slot(targets)
     ordered = targets[order]
     if not len(ordered):
         return []

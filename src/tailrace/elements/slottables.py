@@ -231,3 +231,17 @@ def grow(array: np.ndarray[Any, Any], size: int) -> np.ndarray[Any, Any]:
     longer = np.zeros(max(size, 2 * len(array)), array.dtype)
     longer[: len(array)] = array
     return longer
+
+
+def places_by_slot(slots: Slots, within: np.ndarray[Any, Any] | None = None) -> Slots:
+    """Places of slots in their order. Equal ones keep their sequence, or are in the order of `within`.
+
+    numpy sorts numbers of 16 bits by counting, which takes a sixth of the time of comparing longer ones.
+    """
+    words: list[np.ndarray[Any, Any]] = [] if within is None else [within]
+    rest = slots
+    while True:
+        words.append(rest.astype(np.uint16))
+        rest = rest >> 16
+        if not rest.any():
+            return np.lexsort(words)

@@ -15,12 +15,14 @@ from twins import KEYS, SUMMED, VALUES, TimedTwins, columns, live_to_the_end
 
 import tailrace as tr
 from tailrace.elements.batches import Columns
+from tailrace.elements.keyslots import key_slots
 from tailrace.graph.operators import SessionWindow
 from tailrace.state import layers
 from tailrace.task.operators.windows import sessionbatch, sessionstate
 from tailrace.task.operators.windows.agenda import Agenda
 from tailrace.task.operators.windows.columnsessions import ColumnSessionTask
 from tailrace.task.operators.windows.sessionbatch import BatchGroups, Opened
+from tailrace.task.operators.windows.sessionstate import SessionState
 
 COUNT_AND_SUM = {"n": tr.Count(), "s": tr.Sum("x")}
 
@@ -214,3 +216,36 @@ def test_an_agenda_from_which_few_slots_are_taken_at_a_time_lists_none_again_and
         found = agenda.due(9, times, 1)
         agenda.put(found[1:], times[found[1:]])
         assert sum(len(part) for group in agenda._groups.values() for part in group) == left
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_key_finds_all_of_its_open_sessions_however_many_it_has(seed: int) -> None:
+    """Many keys with a few sessions each, and one with hundreds, which event time has left open."""
+    chance = random.Random(seed)
+    column = pa.array(range(80))
+    keys = key_slots([column], ["k"], True, False)
+    assert keys is not None
+    state = SessionState(keys, [], [], 5)
+    keys.slots([column])
+    state.grow_keys()
+    known: dict[int, set[int]] = {key: set() for key in range(80)}
+    for _ in range(30):
+        new = state.take_slots(60)
+        state.key[new] = [chance.choice([7, chance.randrange(80)]) for _ in new]
+        state.start[new] = state.end[new] = 10 * new
+        state.order[new] = 1 + new
+        state.put(new)
+        for slot in new.tolist():
+            known[int(state.key[slot])].add(slot)
+        opened = sorted(slot for some in known.values() for slot in some)
+        gone = np.array(chance.sample(opened, chance.randrange(len(opened) // 2)), np.int64)
+        state._part(gone)
+        state.free(gone)
+        for some in known.values():
+            some -= set(gone.tolist())
+        state.check()
+        asked = chance.sample(range(80), chance.choice([3, 80]))
+        assert sorted(state.open_of(np.array(asked)).tolist()) == sorted(slot for key in asked for slot in known[key])
+        times = np.array([10 * chance.choice([*known[key], 3]) + chance.randrange(2) for key in range(80)])
+        inside = [any(10 * slot == times[key] for slot in known[key]) for key in range(80)]
+        assert any(inside) and state.welcome(np.arange(80), times, 100_000).tolist() == inside

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from tailrace.elements.slottables import places_by_slot
 from tailrace.elements.timestamps import LAST_TIME, MAX_TIME, MIN_TIME
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import IntervalJoin
@@ -191,5 +192,4 @@ def _sequence(which: Array, count: int, partners: KeptPlaces) -> Array:
         found = place[place != -1]
         if len(found) == len(which):  # each has one partner
             return np.asarray(found)
-    order: Array = np.lexsort((partners.seqs(), which))
-    return order
+    return places_by_slot(which, partners.seqs())

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 import pyarrow as pa
 
+from tailrace.elements.slottables import places_by_slot
 from tailrace.state.tables import FrozenColumns
 from tailrace.task.operators.stores.segments import GONE, MATCHED, UNWRITTEN, KeptSegment, Side
 
@@ -266,7 +267,7 @@ def write_blocks(
 ) -> tuple[list[int], dict[int, tuple[Any, ...]]]:
     """The values of the blocks of some records, by key group, and the place of the first record of each. `columns`: their
     numbers, times and marks; `names`: the columns of their key."""
-    order = np.argsort(groups, kind="stable")
+    order = places_by_slot(groups)
     groups, columns = groups[order], columns[:, order]
     data = data.take(pa.array(order))
     begins = np.flatnonzero(np.concatenate([[True], groups[1:] != groups[:-1]]))

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tailrace.elements.slottables import Slots
+from tailrace.elements.slottables import Slots, places_by_slot
 from tailrace.state.tables import FrozenColumns
 from tailrace.task.channels.keys import settled_keys
 from tailrace.task.operators.aggregates.state import AccumulatorSnapshot
@@ -102,7 +102,7 @@ class FrozenWindows:
         if self._slots is None:
             slots = np.flatnonzero(self._kept.waiting)
             keys = self._pairs.words[0][slots]
-            sequence = np.argsort(keys, kind="stable")
+            sequence = places_by_slot(keys)
             self._slots, keys = slots[sequence], keys[sequence]
             ends = np.flatnonzero(np.diff(keys)) + 1
             self._begins = np.concatenate([[0], ends, [len(keys)]]) if len(keys) else np.zeros(1, np.int64)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tailrace.elements.slottables import Slots
+from tailrace.elements.slottables import Slots, places_by_slot
 
 Array = np.ndarray[Any, Any]
 _LARGEST = 2**62
@@ -80,7 +80,7 @@ def _in_sequence(keys: Slots, starts: Array, ends: Array, orders: Array, opened:
     count = len(keys)
     all_keys = np.concatenate([keys, opened.keys])
     all_starts, all_ends = np.concatenate([starts, opened.starts]), np.concatenate([ends, opened.ends])
-    sequence = np.lexsort((all_starts, all_keys))
+    sequence = places_by_slot(all_keys, all_starts)
     sorted_starts = all_starts[sequence]
     begins, reached = _heads(all_keys[sequence], sorted_starts, all_ends[sequence])
     heads = np.flatnonzero(begins)

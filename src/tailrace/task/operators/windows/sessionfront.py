@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tailrace.elements.slottables import Slots
+from tailrace.elements.slottables import Slots, places_by_slot
 from tailrace.state.tables import FrozenColumns
 from tailrace.task.channels.keys import settled_keys
 from tailrace.task.operators.windows.sessionstate import SessionState
@@ -62,7 +62,7 @@ class FrozenSessions:
     """Copies of sessions, key by key, and deleted keys."""
 
     def __init__(self, state: SessionState, slots: Slots, deleted: Slots) -> None:
-        slots = slots[np.argsort(state.key[slots], kind="stable")]
+        slots = slots[places_by_slot(state.key[slots])]
         self._keys = state.keys
         self._of_key, self._starts = state.key[slots], state.start[slots]
         self._ends, self._orders = state.end[slots], state.order[slots]

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from tailrace.elements.keyslots import KeySlots
-from tailrace.elements.slottables import Slots, grow
+from tailrace.elements.slottables import Slots, grow, places_by_slot
 from tailrace.task.channels.keys import settled_keys
 from tailrace.task.operators.aggregates.accumulators import Accumulators, Answers, NotInArrays, accumulators_of
 from tailrace.task.operators.timer_heap import Keyed
@@ -25,13 +25,15 @@ Array = np.ndarray[Any, Any]
 _NONE = -1
 _ROOM = 4_096
 """Number of slots of keys that may be of keys without sessions, however few have some."""
+_FEW = 32
+"""Number of keys up to which their sessions are found one by one."""
 
 
 class SessionState:
     """All sessions of one operator: open ones, and the newest emitted one of each key.
 
     Invariant W6: `order` is above zero exactly for slots of open sessions, and below for emitted ones; each open session is
-    `one` of its key, or in `more`.
+    found from `one` of its key by `others`.
     """
 
     def __init__(self, keys: KeySlots, aggregates: list[Any], kinds: list[Any], reach: int) -> None:
@@ -47,6 +49,8 @@ class SessionState:
         self.key = np.zeros(1, np.int64)
         """By slot of a session, the slot of its key; likewise the following."""
         self.start, self.end = np.zeros(1, np.int64), np.zeros(1, np.int64)
+        self.others = np.zeros(1, np.int64)
+        """The slot of another open session of its key, from which there may be further ones; `_NONE` if there is none."""
         self.order = np.zeros(1, np.int64)
         """Zero: the slot is free."""
         self._count = 0
@@ -56,8 +60,6 @@ class SessionState:
         """Open sessions by their ends, and emitted ones by the times at which they are forgotten."""
         self.one = np.zeros(0, np.int64)
         """By slot of a key, the slot of an open session; `_NONE` if it has none."""
-        self.more: dict[int, list[int]] = {}
-        """Slot of a key -> slots of its other open sessions."""
         self.emitted = np.zeros(0, np.int64)
         """By slot of a key, the slot of its newest emitted session; `_NONE` if there is none any more."""
         self.dirty = np.zeros(0, np.bool_)
@@ -91,8 +93,8 @@ class SessionState:
         if missing:
             first, self._count = self._count, self._count + missing
             found.append(np.arange(first, self._count))
-            self.key, self.start, self.end, self.order = (
-                grow(one, self._count) for one in (self.key, self.start, self.end, self.order)
+            self.key, self.start, self.end, self.order, self.others = (
+                grow(one, self._count) for one in (self.key, self.start, self.end, self.order, self.others)
             )
             for accumulators in self.accumulators:
                 accumulators.grow(len(self.key))
@@ -121,12 +123,16 @@ class SessionState:
 
     def open_of(self, keys: Slots) -> Slots:
         """Open sessions of these distinct keys."""
-        one = self.one[keys]
-        found: Slots = one[one != _NONE]
-        if self.more:
-            others = [slot for key in keys.tolist() for slot in self.more.get(key, ())]
-            found = np.concatenate([found, np.array(others, np.int64)])
-        return found
+        found, slots = list[Slots](), self.one[keys]
+        while len(slots := slots[slots != _NONE]) > _FEW:
+            found.append(slots)
+            slots = self.others[slots]
+        rest = list[int]()
+        for slot in slots.tolist():
+            while slot != _NONE:
+                rest.append(slot)
+                slot = self.others.item(slot)
+        return np.concatenate([*found, np.array(rest, np.int64)])
 
     def put(self, slots: Slots) -> None:
         """Makes sessions known by their keys and times, which were written before."""
@@ -135,37 +141,44 @@ class SessionState:
         self.emitted[self.key[emitted]] = emitted
         self.forgets.put(emitted, self.end[emitted] + self.reach)
         self.ends.put(opened, self.end[opened])
-        keys = self.key[opened]
-        _, first = np.unique(keys, return_index=True)
-        alone = np.zeros(len(keys), np.bool_)
-        alone[first] = self.one[keys[first]] == _NONE
-        self.one[keys[alone]] = opened[alone]
-        for key, slot in zip(keys[~alone].tolist(), opened[~alone].tolist(), strict=True):
-            self.more.setdefault(key, []).append(slot)
+        self._link(opened)
+
+    def _link(self, slots: Slots) -> None:
+        """Makes open sessions known by their keys, beside what these have."""
+        if not len(slots):
+            return
+        slots = slots[places_by_slot(self.key[slots])]
+        keys = self.key[slots]
+        parted = np.append(keys[1:] != keys[:-1], True)
+        self.others[slots] = np.where(parted, self.one[keys], np.append(slots[1:], _NONE))
+        first = np.append(True, parted[:-1])
+        self.one[keys[first]] = slots[first]
 
     def _part(self, slots: Slots) -> None:
         """Takes open sessions from their keys."""
-        if not self.more:
-            self.one[self.key[slots]] = _NONE
+        keys = self.key[slots]
+        if (self.one[keys] == slots).all():  # each is the first of its key
+            self.one[keys] = self.others[slots]
             return
-        for slot, key in zip(slots.tolist(), self.key[slots].tolist(), strict=True):
-            others = self.more.get(key, [])
-            if slot in others:
-                others.remove(slot)
-            else:
-                self.one[key] = others.pop() if others else _NONE
-            if not others:
-                self.more.pop(key, None)
+        left = np.zeros(len(self.key), np.bool_)
+        left[known := self.open_of(np.unique(keys))] = True
+        left[slots] = False
+        self.one[keys] = _NONE
+        self._link(known[left[known]])
 
     # Records in.
 
     def welcome(self, keys: Slots, times: Array, reached: int) -> Array:
         """Mask of the records behind the watermark that are not late."""
-        one, emitted = self.one[keys], self.emitted[keys]
-        inside = (one != _NONE) & (self.start[one] <= times) & (times <= self.end[one])
-        for at in np.flatnonzero(np.isin(keys, list(self.more))).tolist() if self.more else ():
-            others = self.more[int(keys[at])]
-            inside[at] |= any(self.start[slot] <= times[at] <= self.end[slot] for slot in others)
+        slots, emitted = self.open_of(np.unique(keys)), self.emitted[keys]
+        sequence = places_by_slot(np.append(self.key[slots], keys), np.append(self.start[slots], times))
+        places = np.arange(len(sequence))
+        # The open sessions of a key do not touch: only the last one that begins by a record's time can hold it.
+        before = np.empty(len(sequence), np.int64)
+        before[sequence] = np.maximum.accumulate(np.where(sequence < len(slots), places, _NONE))
+        before = before[len(slots) :]
+        last = np.append(slots, _NONE)[np.where(before == _NONE, _NONE, sequence[before])]
+        inside = (last != _NONE) & (self.key[last] == keys) & (times <= self.end[last])
         opens = (times > reached - self.reach) & ((emitted == _NONE) | (times > self.end[emitted]))
         found: Array = inside | opens
         return found
@@ -293,15 +306,19 @@ class SessionState:
         places[new] = old
         self.one, self.emitted = self.one[places], self.emitted[places]
         self.dirty, self.below = self.dirty[places], self.below[places]
-        self.more = {int(to[key]): slots for key, slots in self.more.items()}
         live = self.live
         self.key[live] = to[self.key[live]]
 
     def check(self) -> None:
         """Raises `AssertionError` where the arrays contradict each other."""
         opened, emitted = np.flatnonzero(self.order > 0), np.flatnonzero(self.order < 0)
-        known = np.concatenate([self.one[self.one != _NONE], [s for some in self.more.values() for s in some]])
-        assert sorted(known.tolist()) == opened.tolist()
+        known, keys, slots = list[int](), np.arange(len(self.one)), self.one
+        while (some := slots != _NONE).any():
+            keys, slots = keys[some], slots[some]
+            assert (self.key[slots] == keys).all()
+            known += slots.tolist()
+            slots = self.others[slots]
+        assert sorted(known) == opened.tolist()
         assert sorted(self.emitted[self.emitted != _NONE].tolist()) == emitted.tolist()
         self.ends.check(opened, self.end)
         self.forgets.check(emitted, self.end + self.reach)
