@@ -1,8 +1,9 @@
 """Records from one topic of Kafka to another: ours, Bytewax's connector, and a loop of the client written by hand.
 
 `read` and `write` are the client's part alone, in one thread: CPU of a reader and a sink of ours beside the client's own
-calls. `map` and `count` are whole jobs with one worker: JSON in, a function or a count by key, JSON out. `latency` is the
-time from a record's production until a reader of committed records has what became of it.
+calls; `tables` are what these calls and Arrow's reader of JSON make. `partitions` reads many of them, with one reader or
+with one for each. `map` and `count` are whole jobs with one worker: JSON in, a function or a count by key, JSON out.
+`latency` is the time from a record's production until a reader of committed records has what became of it.
 
 The measure is CPU, since broker and job share a machine: that of Python processes, without the JVM and the broker."""
 
@@ -22,14 +23,18 @@ from typing import Any, NamedTuple
 
 import msgspec
 import psutil
+import pyarrow as pa
+import pyarrow.json as arrow_json
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import tailrace as tr
+from tailrace.runtime.worker.habits import rare_collections
 from tests.servers import kafka_server
 
 SYSTEMS = {
-    "read": ("client", "rows", "columns"),
+    "read": ("client", "tables", "rows", "columns"),
+    "partitions": ("client", "one", "each"),
     "write": ("client", "rows", "columns"),
     "map": ("client", "tailrace", "bytewax"),
     "count": ("client", "tailrace", "bytewax"),
@@ -40,6 +45,9 @@ AT_ONCE = 2_000
 """Records that the client reads at a time."""
 WARM = 2_000
 """Records that are read and written before the measure."""
+IDLE = 5.0
+"""Seconds in which no record comes."""
+SCHEMA = pa.schema({"n": pa.int64(), "user": pa.string(), "page": pa.string(), "price": pa.float64()})
 COMMIT_EVERY = 1.0
 """Seconds of a transaction, and of the checkpoint interval."""
 _parse, _text = msgspec.json.Decoder().decode, msgspec.json.Encoder().encode
@@ -55,10 +63,13 @@ class KafkaSpec:
     seconds: float = 20.0
     interval: float = 0.5
     """Seconds between checkpoints, of latency."""
+    partitions: int = 32
+    """Partitions of a topic, of `partitions`."""
 
     @classmethod
     def of(cls, options: dict[str, str], **more: Any) -> KafkaSpec:
         kinds = {"work": str, "system": str, "records": int, "rate": int, "seconds": float, "interval": float}
+        kinds |= {"partitions": int}
         return cls(**{name: kind(options[name]) for name, kind in kinds.items() if name in options} | more)  # type: ignore[arg-type]
 
 
@@ -92,13 +103,17 @@ def run(spec: KafkaSpec) -> dict[str, Any]:
         few = replace(spec, records=WARM)  # imports, which a job does once, are not counted
         if spec.work == "write":
             _writing(few, url, new_topic(url))()
-            return _per_record(spec, _writing(spec, url, out))
+            with rare_collections():  # as our workers
+                return _per_record(spec, _writing(spec, url, out))
+        if spec.work == "partitions":
+            return _partitions(spec, url)
         if spec.work == "read":
             fill(url, out, WARM)
             _reading(few, url, out)()
         fill(url, topic, spec.records)
         if spec.work == "read":
-            return _per_record(spec, _reading(spec, url, topic))
+            with rare_collections():
+                return _per_record(spec, _reading(spec, url, topic))
         if spec.system == "tailrace":  # Spark and its worker start before the clock
             tr.Environment(parallelism=1, progress=False).from_collection([1]).map(lambda one: one).collect()
         figures = _per_record(spec, lambda: JOBS[spec.system](spec, url, topic, out))
@@ -106,30 +121,36 @@ def run(spec: KafkaSpec) -> dict[str, Any]:
         return {**figures, "verified": True}
 
 
-def new_topic(url: str) -> str:
+def new_topic(url: str, partitions: int = 1) -> str:
     name = f"t-{uuid.uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": url})
-    admin.create_topics([NewTopic(name, 1, 1)])[name].result(30)
+    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(30)
     return name
 
 
-def fill(url: str, topic: str, records: int) -> None:
+def fill(url: str, topic: str, records: int, partitions: int = 1) -> None:
     producer = Producer({"bootstrap.servers": url, "linger.ms": 5, "queue.buffering.max.messages": 1_000_000})
     for n in range(records):
         one = record(n)
-        producer.produce(topic, _text(one), one["user"])
+        producer.produce(topic, _text(one), one["user"], n % partitions)
         if n % 10_000 == 0:
             producer.poll(0)
     producer.flush(120)
 
 
-def committed(url: str, topic: str) -> Iterator[Any]:
-    """The committed messages of a topic, without end."""
+def batches_of(url: str, topic: str, partitions: int = 1) -> Iterator[list[Any]]:
+    """The committed messages of a topic, as the client gives them, without end."""
     own = {"group.id": "reader", "enable.auto.commit": False, "isolation.level": "read_committed"}
     consumer = Consumer({"bootstrap.servers": url, **own, "fetch.wait.max.ms": 5})
-    consumer.assign([TopicPartition(topic, 0, 0)])
+    consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
     while True:
-        yield from (message for message in consumer.consume(AT_ONCE, 0.05) if message.error() is None)
+        yield [message for message in consumer.consume(AT_ONCE, 0.05) if message.error() is None]
+
+
+def committed(url: str, topic: str) -> Iterator[Any]:
+    """The committed messages of a topic, without end."""
+    for some in batches_of(url, topic):
+        yield from some
 
 
 def verify(spec: KafkaSpec, url: str, out: str) -> None:
@@ -184,9 +205,24 @@ def _reading(spec: KafkaSpec, url: str, topic: str) -> Callable[[], object]:
                 _parse(next(messages).value())
 
         return consume
-    schema = {"schema": "n long, user string, page string, price double"} if spec.system == "columns" else {}
-    reader = tr.sources.Kafka(url, topic, **schema).split_reader(Place())  # type: ignore[arg-type]
-    assert reader is not None
+    if spec.system == "tables":
+
+        def to_tables() -> None:
+            options, left = (
+                arrow_json.ParseOptions(explicit_schema=SCHEMA, unexpected_field_behavior="ignore"),
+                spec.records,
+            )
+            reading = arrow_json.ReadOptions(use_threads=False, block_size=1 << 24)
+            for some in batches_of(url, topic):
+                if some:
+                    data = b"\n".join([message.value() for message in some])
+                    left -= arrow_json.read_json(pa.BufferReader(data), reading, options).num_rows
+                if not left:
+                    break
+
+        return to_tables
+    source = tr.sources.Kafka(url, topic, **({"schema": SCHEMA} if spec.system == "columns" else {}))
+    reader = source.split_reader(Place())  # type: ignore[arg-type]
 
     def read() -> None:
         woken = threading.Event()
@@ -194,14 +230,53 @@ def _reading(spec: KafkaSpec, url: str, topic: str) -> Callable[[], object]:
         reader.assign([tr.AssignedSplit(0, (topic, 0, 0, spec.records))])
         left = spec.records
         while left:
-            got = sum(len(batch or ()) for _, batch in reader.read(AT_ONCE, time.time()))
-            left -= got
+            left -= (got := _read_once(reader))
             if not got:
                 woken.wait(1.0)
                 woken.clear()
         reader.close()
 
     return read
+
+
+def _read_once(reader: Any) -> int:
+    return sum(len(batch or ()) for _, batch in reader.read(AT_ONCE, time.time()))
+
+
+def _partitions(spec: KafkaSpec, url: str) -> dict[str, Any]:
+    """Figures of a topic of many partitions that is read: while records come, and while none do."""
+    topic = new_topic(url, spec.partitions)
+    fill(url, topic, spec.records, spec.partitions)
+    me, woken = psutil.Process(), threading.Event()
+    threads = me.num_threads()
+    readers: list[Any] = []
+    batches = batches_of(url, topic, spec.partitions)
+    if spec.system != "client":
+        splits = [tr.AssignedSplit(n, (topic, n, 0, None)) for n in range(spec.partitions)]
+        for own in [splits] if spec.system == "one" else [[split] for split in splits]:
+            reader = tr.sources.Kafka(url, topic, format="bytes").split_reader(Place())  # type: ignore[arg-type]
+            reader.wake = woken.set  # type: ignore[method-assign]
+            reader.assign(own)
+            readers.append(reader)
+
+    def read_until(enough: Callable[[int], bool]) -> None:
+        got = 0
+        while not enough(got):
+            came = sum(map(_read_once, readers)) if readers else len(next(batches))
+            got += came
+            if readers and not came:
+                woken.wait(0.1)
+                woken.clear()
+
+    with rare_collections():
+        figures = _per_record(spec, lambda: read_until(lambda got: got == spec.records))
+        before, over = cpu(), time.monotonic() + IDLE
+        read_until(lambda got: time.monotonic() > over)
+        idle = (cpu() - before) / IDLE
+    more = {"threads": me.num_threads() - threads, "connections": len(me.net_connections("tcp"))}
+    for reader in readers:
+        reader.close()
+    return {**figures, "idle_cpu_ms_per_second": round(idle * 1e3, 1), **more}
 
 
 def _writing(spec: KafkaSpec, url: str, out: str) -> Callable[[], object]:
@@ -223,8 +298,6 @@ def _writing(spec: KafkaSpec, url: str, out: str) -> Callable[[], object]:
 
         return produce
     if spec.system == "columns":
-        import pyarrow as pa
-
         batches = [pa.RecordBatch.from_pylist(batch) for batch in batches]
     sink = tr.sinks.Kafka(url, out, key="user")
 

@@ -157,8 +157,12 @@ def test_a_wrong_csv_record_is_reported_with_its_place(
         read(tr.sources.Csv(place, schema, form=form), Random(3))
 
 
+DEEP = b'{"b": ' + b"[" * 100_000
+"""A line of JSON with lists in lists without end."""
+
+
 @pytest.mark.parametrize("schema", [None, "a long"])
-@pytest.mark.parametrize("line", [b'{"a": 1', b'{"a": 1}{"a": 2}', b'{"a": "\xff"}', b"nonsense"])
+@pytest.mark.parametrize("line", [b'{"a": 1', b'{"a": 1}{"a": 2}', b'{"a": "\xff"}', b"nonsense", DEEP], ids=range(5))
 def test_a_wrong_line_of_json_is_reported_with_its_place(schema: Any, line: bytes, place: str) -> None:
     put(place, "w.json", b'{"a": 1}\r\n\n' * 50 + line + b'\n{"a": 2}\n')
     with pytest.raises(ValueError, match=r"w\.json at byte 550: "):

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 import tailrace as tr
-from tailrace.connectors.files.jsonvalues import JsonColumns
+from tailrace.connectors.files.jsoncolumns import JsonColumns
 from tailrace.connectors.hidden import COVER
 from tests.connectors.test_sinks import Place
 from tests.connectors.test_sources import everything

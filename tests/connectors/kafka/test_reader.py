@@ -12,6 +12,7 @@ import pytest
 
 import tailrace as tr
 from tailrace.api.connectors import AssignedSplit
+from tailrace.connectors.kafka.client import library
 from tailrace.connectors.kafka.enumerator import PartitionSplit
 from tailrace.connectors.kafka.reader import KafkaReader
 from tailrace.errors import ConfigError
@@ -147,6 +148,31 @@ def test_a_waiting_reader_wakes_its_task_for_a_record(kafka: Server, opened: Ope
     topic.write([b"new"])
     assert woken.wait(LIMIT)
     assert read_until(reader, lambda found, _: bool(found.get(0))) == {0: ["new"]}
+
+
+def test_32_partitions_cost_one_consumer(kafka: Server, opened: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And one more that commits offsets, once there are some to commit."""
+    consumers: list[Any] = []
+    monkeypatch.setattr(library(), "Consumer", counted(library().Consumer, consumers))
+    topic = Topic(kafka, 32)
+    for partition in range(32):
+        topic.write([b"%d" % partition] * 2, partition)
+    reader = opened(topic, *((partition, 0, 2) for partition in range(32)))
+    assert len(consumers) == 1 and len(consumers[0].assignment()) == 32
+    assert read_all(reader, 32) == {n: [str(n)] * 2 for n in range(32)}
+    reader.completed(dict.fromkeys(range(32), 2))
+    reader.completed(dict.fromkeys(range(32), 2))
+    assert len(consumers) == 2
+
+
+def counted(kind: Any, made: list[Any]) -> Any:
+    """A function that makes objects of a kind, and keeps them in a list."""
+
+    def make(*args: Any) -> Any:
+        made.append(kind(*args))
+        return made[-1]
+
+    return make
 
 
 def test_a_waiting_reader_commits_measures_its_lag_and_takes_more(kafka: Server, opened: Open) -> None:

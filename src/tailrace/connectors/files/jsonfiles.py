@@ -9,7 +9,7 @@ import msgspec
 import pyarrow as pa
 
 from tailrace.api.connectors import Enumerator
-from tailrace.connectors.files.jsonvalues import JsonColumns
+from tailrace.connectors.files.jsoncolumns import JsonColumns
 from tailrace.connectors.files.records import Decoder, Head, RawLines
 from tailrace.connectors.files.sources import RecordFiles
 from tailrace.connectors.followed import FollowedFile

@@ -1,8 +1,7 @@
-"""JSON in files of lines and in servers: texts of records, and batches in columns of objects, by Arrow's own reader."""
+"""JSON as it is written, in files of lines and in servers."""
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -10,11 +9,9 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
-import pyarrow.json as arrow_json
 import pyarrow.types as t
 
 from tailrace.elements.columns.named import declared_names, names_of
-from tailrace.errors import ConfigError
 
 
 def encode_json(record: Any) -> bytes:
@@ -98,51 +95,3 @@ def _plain(value: Any) -> Any:
 
 _encoder = msgspec.json.Encoder(enc_hook=_plain)
 _encode, _encode_lines = _encoder.encode, _encoder.encode_lines
-
-
-class JsonColumns:
-    """The function that makes a batch of JSON objects. A missing field is null, and fields that are no columns are left out;
-    dates and times are read by a cast of their texts. Raises `ConfigError` for a type that is not read."""
-
-    def __init__(self, schema: pa.Schema, who: str) -> None:
-        if not len(schema):
-            raise ConfigError(f"{who}: the schema has no columns, so a record would have nothing: name one")
-        for field in schema:
-            if any(map(pa.types.is_map, _types_in(field.type))):
-                raise ConfigError(
-                    f"{who}: column {field.name!r} is {field.type}: maps are not read; declare a struct, or leave the "
-                    f"schema out"
-                )
-        self.schema = schema
-        self._read_as = pa.schema([field.with_type(_read_as(field.type)) for field in schema])
-
-    def __call__(self, values: Sequence[bytes]) -> pa.RecordBatch:
-        """The values as a batch. Raises `ValueError`, or an error of Arrow, if one of them does not fit."""
-        if not all(value[:1] == b"{" or value.lstrip()[:1] == b"{" for value in values):
-            raise ValueError("it is no JSON object")  # Arrow crashes where one is null
-        data = b"\n".join(values)
-        if data.count(b"\n") != len(values) - 1:  # within JSON a line break is a space: in texts it is written as \n
-            data = b"\n".join([value.replace(b"\n", b" ") for value in values])
-        data.decode()  # pyarrow does not look whether texts are UTF-8
-        reading = arrow_json.ReadOptions(use_threads=False, block_size=len(data) + 1)
-        parsing = arrow_json.ParseOptions(explicit_schema=self._read_as, unexpected_field_behavior="ignore")
-        table = arrow_json.read_json(io.BytesIO(data), reading, parsing)
-        if table.num_rows != len(values):
-            raise ValueError(f"{len(values)} values hold {table.num_rows} objects; each holds one")
-        arrays = [table.column(field.name).combine_chunks().cast(field.type) for field in self.schema]
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
-
-
-def _types_in(kind: pa.DataType) -> list[pa.DataType]:
-    return [kind, *(one for i in range(kind.num_fields) for one in _types_in(kind.field(i).type))]
-
-
-def _read_as(kind: pa.DataType) -> pa.DataType:
-    """The type as which pyarrow reads a column: texts for dates and times."""
-    if pa.types.is_temporal(kind):
-        return pa.string()
-    if pa.types.is_struct(kind):
-        return pa.struct([child.with_type(_read_as(child.type)) for child in kind])
-    if isinstance(kind, pa.ListType):
-        return pa.list_(kind.value_field.with_type(_read_as(kind.value_type)))
-    return kind

@@ -19,6 +19,8 @@ from tailrace.elements.rows import rows_of
 
 Head = tuple[str, ...] | None
 """The names in the header of a file; None if files have no header."""
+WRONG = (ValueError, pa.ArrowException, RecursionError)
+"""The errors of a record that cannot be decoded. JSON may be nested too deeply."""
 SHOWN = 80
 """Number of bytes of a wrong record that an error shows."""
 
@@ -45,7 +47,7 @@ class Decoder:
         """The records in the form of the source. Raises `ValueError` for the first one that is wrong, with its place."""
         try:
             return self.values(path, raws, head)
-        except (ValueError, pa.ArrowException) as error:
+        except WRONG as error:
             at = self._first_wrong(path, raws, head)
             if at is None:
                 raise
@@ -66,7 +68,7 @@ class Decoder:
     def _fault(self, path: str, raws: bytes | Sequence[bytes], head: Head) -> Exception | None:
         try:
             self.values(path, [raws] if isinstance(raws, bytes) else raws, head)
-        except (ValueError, pa.ArrowException) as error:
+        except WRONG as error:
             return error
         return None
 
@@ -76,7 +78,7 @@ class Decoder:
         try:
             self.check(data)
             return self.values(path, [data], head[0] if head else None)[0]
-        except (ValueError, pa.ArrowException) as error:
+        except WRONG as error:
             raise ValueError(fault_text(path, at, data, error)) from None
 
 

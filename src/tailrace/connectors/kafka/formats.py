@@ -9,7 +9,8 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from tailrace.connectors.files.jsonvalues import JsonColumns, encode_json, encode_objects
+from tailrace.connectors.files.jsoncolumns import JsonColumns
+from tailrace.connectors.files.jsonvalues import encode_json, encode_objects
 from tailrace.connectors.kafka.registry import RegistryFormat
 from tailrace.errors import ConfigError
 

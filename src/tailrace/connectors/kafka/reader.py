@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -293,9 +294,9 @@ class KafkaReader(SplitReader):
             messages += self._call("reading", lambda: self._consumer.consume(limit - len(messages), 0))
         if not messages:
             return []
-        kind = type(messages[0])
-        events = [one for one, error in zip(messages, map(kind.error, messages), strict=True) if error is not None]
-        if events:
+        events: list[Any] = []
+        if any(map(type(messages[0]).error, messages)):
+            events = [one for one in messages if one.error() is not None]
             messages = [one for one in messages if one.error() is None]
         found: list[tuple[int, Any]] = []
         for place, own in _by_place(messages).items():
@@ -415,17 +416,19 @@ class KafkaReader(SplitReader):
 
 
 def _by_place(messages: list[Any]) -> dict[tuple[str, int], list[Any]]:
-    """Messages by topic and partition."""
+    """Messages by topic and partition. As a rule they are of one topic."""
     if not messages:
         return {}
     kind = type(messages[0])
-    places = list(zip(map(kind.topic, messages), map(kind.partition, messages), strict=True))
-    if len(set(places)) == 1:
-        return {places[0]: messages}
-    found: dict[tuple[str, int], list[Any]] = {}
-    for place, message in zip(places, messages, strict=True):
-        found.setdefault(place, []).append(message)
-    return found
+    topics, places = list(map(kind.topic, messages)), list(map(kind.partition, messages))
+    if len(set(topics)) > 1:
+        places = list(zip(topics, places, strict=True))
+    groups: dict[Any, list[Any]] = {places[0]: messages}
+    if len(set(places)) > 1:
+        groups = defaultdict(list)
+        for place, message in zip(places, messages, strict=True):
+            groups[place].append(message)
+    return {(own[0].topic(), own[0].partition()): own for own in groups.values()}
 
 
 class Committer:

@@ -17,7 +17,7 @@ from tailrace.connectors.fetched import (
     LostEntries,
     decode_named,
 )
-from tailrace.connectors.files.jsonvalues import JsonColumns
+from tailrace.connectors.files.jsoncolumns import JsonColumns
 from tailrace.connectors.nats import server
 from tailrace.connectors.nats.sink import MARKS, is_covered
 from tailrace.connectors.schemas import declared_schema
