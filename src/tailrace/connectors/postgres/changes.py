@@ -20,6 +20,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from tailrace.api.connectors import Source, SourceContext, SourceLag, SplitReader
@@ -30,8 +31,10 @@ from tailrace.connectors.postgres.replicated import (
     ReplicatedTable,
     RowLoaders,
     check_publication,
+    check_published,
     check_slot,
     describe_tables,
+    made_anew,
 )
 from tailrace.connectors.postgres.server import BEGIN_READING, Server, client
 from tailrace.elements.rows import made_rows
@@ -43,6 +46,8 @@ WAIT = 0.05
 """Seconds that the thread waits for the next change at a time."""
 REPORT_EVERY = 5.0
 """Seconds between two reports to the server, which ends a connection that is silent."""
+CHECK_EVERY = 5.0
+"""Seconds between two looks whether the tables are still those that are read, and published."""
 _EPOCH = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
 
 
@@ -93,6 +98,8 @@ class LogPosition(NamedTuple):
     """True if rows of the snapshot are still to be read: those behind the last part."""
     timeline: int = 0
     """The timeline of the server's log; 0 if it is not known."""
+    tables: tuple[tuple[str, int, tuple[str, ...]], ...] = ()
+    """The tables that are read: their names, the numbers that the server has given them, and their keys."""
 
     @property
     def place(self) -> LogPlace:
@@ -237,6 +244,12 @@ class _ChangesReader(Fetching):
         source = self.source
         with source.refusing_all(f"slot {source.slot!r} (slot=)"), source.server.connect("changes") as connection:
             tables = describe_tables(connection, source.tables)
+            for name, oid, keys in () if self._reached is None else self._reached.tables:
+                for one in tables:
+                    if one.name == name and one.oid != oid:
+                        raise made_anew(name)
+                    if one.name == name and one.keys != keys:
+                        raise _other_key(name, keys, one.keys)
             loaders = RowLoaders()
             if self._reached is None or self._reached.reading:
                 yield from self._snapshot(connection, tables, loaders)
@@ -256,7 +269,7 @@ class _ChangesReader(Fetching):
         with contextlib.closing(source.replication()) as replication:
             now = identify(replication)
             before = self._reached or LogPosition(now.system, 0, reading=True)
-            at = LogPosition(now.system, 0, timeline=now.timeline)
+            at = LogPosition(now.system, 0, timeline=now.timeline, tables=_places_of(tables))
             first = min((part.point for part in before.parts), default=0)
             check_slot(connection, source.slot, None if self._reached is None else first)
             check_descent(before.place, now, source.server)
@@ -313,15 +326,19 @@ class _ChangesReader(Fetching):
             now = identify(replication)
             check_slot(connection, source.slot, at.lsn)
             check_descent(at.place, now, source.server)
-            at = at._replace(timeline=now.timeline)
+            at = at._replace(timeline=now.timeline, tables=_places_of(tables))
             self._stream = _Stream(replication, source.slot, at.lsn, source.publication)
             try:
-                yield from self._transactions(self._stream, _Decoder(connection, tables, loaders), at)
+                check = partial(check_published, connection, source.publication, tables)
+                yield from self._transactions(self._stream, _Decoder(connection, tables, loaders), at, check)
             finally:
                 self._stream = None
 
-    def _transactions(self, stream: _Stream, decoder: _Decoder, at: LogPosition) -> Generator[Any, None, None]:
-        """Chunks of the changes of transactions."""
+    def _transactions(
+        self, stream: _Stream, decoder: _Decoder, at: LogPosition, check: Callable[[], None]
+    ) -> Generator[Any, None, None]:
+        """Chunks of the changes of transactions. `check` raises an error if changes of tables no longer come."""
+        check_at = 0.0
         changes: list[Change] = []
         positions: list[LogPosition] = []
         skip_in, skip = at.commit, at.given
@@ -329,6 +346,9 @@ class _ChangesReader(Fetching):
         now = at
         """Position behind all messages so far."""
         while not self._wait(0):
+            if time.monotonic() >= check_at:
+                check()
+                check_at = time.monotonic() + CHECK_EVERY
             message = stream.next(0.0 if changes else WAIT)
             if message is None:
                 if changes:
@@ -370,9 +390,9 @@ class _Decoder:
     def __init__(self, connection: Any, tables: Sequence[ReplicatedTable], loaders: RowLoaders) -> None:
         self.connection, self.loaders = connection, loaders
         self.tables = {(one.schema, one.relation): one for one in tables}
-        self.known: dict[int, tuple[ReplicatedTable, tuple[str, ...], list[Any], list[int]] | None] = {}
-        """Oid of a relation -> its table, the names and loaders of its columns, and the indexes of its key; None for one
-        that is not read."""
+        self.oids = {one.oid: one for one in tables}
+        self.known: dict[int, _Layout | None] = {}
+        """Oid of a relation -> its layout; None for one that is not read."""
 
     def changes(
         self, message: pgoutput.Message | None, commit: int, moment: dt.datetime, parts: tuple[Part, ...]
@@ -384,60 +404,75 @@ class _Decoder:
             for oid in message.relations:
                 known = self.known.get(oid)
                 if known is not None:
-                    _check_truncated(known[0].name, commit, parts)
-                    yield Change("truncate", known[0].name, None, None, None, commit, moment)
+                    _check_truncated(known.table.name, commit, parts)
+                    yield Change("truncate", known.table.name, None, None, None, commit, moment)
         elif isinstance(message, pgoutput.InsertMessage | pgoutput.UpdateMessage | pgoutput.DeleteMessage):
             known = self.known.get(message.relation)
-            for change in () if known is None else self._of_row(message, *known, commit, moment):
+            for change in () if known is None else _changes_of_row(message, known, commit, moment):
                 if not parts or commit >= _point_of(change, parts):
                     yield change
 
     def _describe(self, relation: pgoutput.RelationMessage) -> None:
         table = self.tables.get((relation.schema, relation.name))
+        here = self.oids.get(relation.oid)
+        if table is not here:
+            raise made_anew((table or here).name)  # type: ignore[union-attr]
         if table is None:
             self.known[relation.oid] = None
             return
-        names = tuple(column.name for column in relation.columns)
+        names, full = tuple(column.name for column in relation.columns), relation.identity == "f"
+        sent = {column.name for column in relation.columns if column.is_key}
+        if not sent.issuperset(table.keys) or (not full and len(sent) > len(table.keys)):
+            raise _other_key(table.name, table.keys, sorted(sent))
         loaders = self.loaders.of_types(self.connection, [column.type for column in relation.columns])
-        keys = [names.index(name) for name in table.keys if name in names]
-        self.known[relation.oid] = (table, names, loaders, keys)
+        self.known[relation.oid] = _Layout(table, names, loaders, [names.index(name) for name in table.keys], full)
 
-    def _of_row(
-        self,
-        message: pgoutput.InsertMessage | pgoutput.UpdateMessage | pgoutput.DeleteMessage,
-        table: ReplicatedTable,
-        names: tuple[str, ...],
-        loaders: list[Any],
-        keys: list[int],
-        commit: int,
-        moment: dt.datetime,
-    ) -> Generator[Change, None, None]:
-        def values_of(values: pgoutput.Values) -> list[Any]:
-            return [
-                load(value) if isinstance(value, bytes) else value for load, value in zip(loaders, values, strict=True)
-            ]
 
-        def key_of(values: Sequence[Any]) -> tuple[Any, ...]:
-            return tuple(values[at] for at in keys)
+class _Layout(NamedTuple):
+    """The columns of a table, as its changes have them."""
 
-        name = table.name
-        old = None if isinstance(message, pgoutput.InsertMessage) or message.key is None else values_of(message.key)
-        whole = made_rows(names, [tuple(old)])[0] if old is not None and table.full else None
-        if isinstance(message, pgoutput.DeleteMessage):
-            assert old is not None
-            yield Change("delete", name, key_of(old), None, whole, commit, moment)
-            return
-        new = values_of(message.row)
-        if old is not None and table.full:
-            new = [was if value is pgoutput.UNCHANGED else value for was, value in zip(old, new, strict=True)]
-        op = "insert" if isinstance(message, pgoutput.InsertMessage) else "update"
-        if old is not None and key_of(old) != key_of(new):
-            yield Change("delete", name, key_of(old), None, whole, commit, moment)
-            op, whole = "insert", None
-        missing = tuple(one for one, value in zip(names, new, strict=True) if value is pgoutput.UNCHANGED)
-        there = [(one, value) for one, value in zip(names, new, strict=True) if value is not pgoutput.UNCHANGED]
-        row = made_rows(tuple(one for one, _ in there), [tuple(value for _, value in there)])[0]
-        yield Change(op, name, key_of(new), row, whole, commit, moment, missing)
+    table: ReplicatedTable
+    names: tuple[str, ...]
+    loaders: list[Any]
+    keys: list[int]
+    """The indexes of the columns of the key."""
+    full: bool
+    """True if changes have the whole old row."""
+
+    def values_of(self, values: pgoutput.Values) -> list[Any]:
+        return [
+            load(value) if isinstance(value, bytes) else value for load, value in zip(self.loaders, values, strict=True)
+        ]
+
+    def key_of(self, values: Sequence[Any]) -> tuple[Any, ...]:
+        return tuple(values[at] for at in self.keys)
+
+
+def _changes_of_row(
+    message: pgoutput.InsertMessage | pgoutput.UpdateMessage | pgoutput.DeleteMessage,
+    layout: _Layout,
+    commit: int,
+    moment: dt.datetime,
+) -> Generator[Change, None, None]:
+    name, names, key_of = layout.table.name, layout.names, layout.key_of
+    old = None if isinstance(message, pgoutput.InsertMessage) or message.key is None else layout.values_of(message.key)
+    whole = made_rows(names, [tuple(old)])[0] if old is not None and layout.full else None
+    if isinstance(message, pgoutput.DeleteMessage):
+        assert old is not None
+        yield Change("delete", name, key_of(old), None, whole, commit, moment)
+        return
+    new = layout.values_of(message.row)
+    if old is not None:  # a large key that has not changed is there only
+        old_there = range(len(names)) if layout.full else layout.keys
+        new = [old[at] if value is pgoutput.UNCHANGED and at in old_there else value for at, value in enumerate(new)]
+    op = "insert" if isinstance(message, pgoutput.InsertMessage) else "update"
+    if old is not None and key_of(old) != key_of(new):
+        yield Change("delete", name, key_of(old), None, whole, commit, moment)
+        op, whole = "insert", None
+    missing = tuple(one for one, value in zip(names, new, strict=True) if value is pgoutput.UNCHANGED)
+    there = [(one, value) for one, value in zip(names, new, strict=True) if value is not pgoutput.UNCHANGED]
+    row = made_rows(tuple(one for one, _ in there), [tuple(value for _, value in there)])[0]
+    yield Change(op, name, key_of(new), row, whole, commit, moment, missing)
 
 
 class _Stream:
@@ -498,6 +533,17 @@ class _Stream:
         self._raw.flush()
         self.confirmed, self._requested = confirmed, False
         self._report_at = time.monotonic() + REPORT_EVERY
+
+
+def _places_of(tables: Sequence[ReplicatedTable]) -> tuple[tuple[str, int, tuple[str, ...]], ...]:
+    return tuple((one.name, one.oid, one.keys) for one in tables)
+
+
+def _other_key(table: str, known: Sequence[str], now: Sequence[str]) -> ConfigError:
+    return ConfigError(
+        f"the key of table {table!r} is ({', '.join(known)}), and changes of it have the key ({', '.join(now)}): it was "
+        f"altered. Start the job anew, without the checkpoint: it reads a new snapshot"
+    )
 
 
 def _with_part(parts: tuple[Part, ...], part: Part) -> tuple[Part, ...]:

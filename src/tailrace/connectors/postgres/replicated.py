@@ -49,8 +49,8 @@ class ReplicatedTable(NamedTuple):
     """The columns of its primary key."""
     kinds: tuple[str, ...]
     """The names of their types."""
-    full: bool
-    """True if its replica identity is the whole row."""
+    oid: int
+    """The number of the table: one that is made anew has another."""
 
     def key_of(self, row: Any) -> tuple[Any, ...]:
         """The key of a row of all columns."""
@@ -127,7 +127,7 @@ def _describe(connection: Any, name: str) -> ReplicatedTable:
     if wrong:
         raise ConfigError(f"table {name!r}: primary keys of type {wrong[0][1]} are not read ({wrong[0][0]!r})")
     key_names, kinds = zip(*keys, strict=True)
-    return ReplicatedTable(name, schema, relation, quoted, columns, key_names, kinds, identity == "f")
+    return ReplicatedTable(name, schema, relation, quoted, columns, key_names, kinds, oid)
 
 
 def check_publication(connection: Any, publication: str, tables: Sequence[str]) -> None:
@@ -138,13 +138,30 @@ def check_publication(connection: Any, publication: str, tables: Sequence[str]) 
     if connection.execute("SELECT 1 FROM pg_publication WHERE pubname = %s", [publication]).fetchone() is None:
         names = ", ".join(one.quoted for one in described)
         connection.execute(f"CREATE PUBLICATION {identifier(publication)} FOR TABLE {names}")
+    check_published(connection, publication, described)
+
+
+def check_published(connection: Any, publication: str, tables: Sequence[ReplicatedTable]) -> None:
+    """Raises `ConfigError` if the publication lacks a table, or if a name is no longer that of its table: no changes would
+    come."""
     published = set(connection.execute(_PUBLISHED, [publication]).fetchall())
-    missing = [one for one in described if (one.schema, one.relation) not in published]
-    if missing:
-        raise ConfigError(
-            f"publication {publication!r} (publication=) lacks table {missing[0].name!r}: ALTER PUBLICATION "
-            f"{identifier(publication)} ADD TABLE {missing[0].quoted}"
-        )
+    for one in tables:
+        (oid,) = connection.execute("SELECT to_regclass(%s)::oid", [one.name]).fetchone()
+        if oid != one.oid:
+            raise made_anew(one.name)
+        if (one.schema, one.relation) not in published:
+            raise ConfigError(
+                f"publication {publication!r} (publication=) lacks table {one.name!r}: ALTER PUBLICATION "
+                f"{identifier(publication)} ADD TABLE {one.quoted}"
+            )
+
+
+def made_anew(name: str) -> ConfigError:
+    """The error for a table that is not the one whose rows and changes were read."""
+    return ConfigError(
+        f"table {name!r} was renamed, dropped or made anew: changes come of the table that had this name. Start the job "
+        f"anew, without the checkpoint: it reads a new snapshot"
+    )
 
 
 def check_slot(connection: Any, slot: str, start: int | None) -> None:
