@@ -320,6 +320,40 @@ def test_a_stream_that_was_made_anew_is_an_error(nats: Server, stream: str) -> N
     reader.close()
 
 
+def test_a_stream_that_was_made_anew_is_an_error_also_where_it_has_more_messages(
+    nats: Server, streams: Streams, stream: str
+) -> None:
+    streams.publish(f"{stream}.x", *"12")
+    source = tr.sources.Nats(nats.url, stream)
+    (split,) = source.splits(1)
+    streams.client.run(streams.client.jetstream.delete_stream(stream))
+    streams.make(stream)
+    streams.publish(f"{stream}.x", *"3456")
+    reader = source.split_reader(None)  # type: ignore[arg-type]
+    reader.assign([tr.AssignedSplit(0, split, 2)])
+    with pytest.raises(LookupError, match="read up to 2, and was deleted and made anew since"):
+        read_some(reader, 1)
+    reader.close()
+
+
+def test_a_purge_of_all_that_a_slow_job_has_not_read_is_an_error(
+    nats: Server, streams: Streams, stream: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is no later message that would show it."""
+    monkeypatch.setattr("tailrace.connectors.fetched.AHEAD", 2)
+    monkeypatch.setattr("tailrace.connectors.nats.source.FETCHED", 2)
+    streams.publish(f"{stream}.x", *"1234")
+    reader = reader_of(tr.sources.Nats(nats.url, stream))
+    limit = time.monotonic() + 20
+    while not reader.lag(0.0)[0].records and time.monotonic() < limit:
+        time.sleep(0.005)  # two are fetched, and wait
+    streams.client.run(streams.client.jetstream.purge_stream(stream))
+    assert read_some(reader, 2) == [1, 2]
+    with pytest.raises(LookupError, match="read up to 2, and begins at 5: messages between were removed unread"):
+        read_some(reader, 1)
+    reader.close()
+
+
 # What is refused.
 
 

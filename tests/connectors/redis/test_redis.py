@@ -347,6 +347,27 @@ def test_a_stream_that_went_back_is_an_error(valkey: Server, client: Any, key: s
     reader.close()
 
 
+def test_a_stream_that_was_made_anew_is_an_error_also_where_its_ids_are_newer(
+    valkey: Server, client: Any, key: str
+) -> None:
+    client.xadd(key, {"n": 1}, id="5-0")
+    client.xadd(key, {"n": 2}, id="6-0")
+    reader = reader_of(tr.sources.RedisStream(valkey.url, key))
+    assert read_some(reader, 2) == ["1", "2"]
+    position = reader.position(0)
+    reader.close()
+    client.xadd(key, {"n": 3}, id="7-0")  # is never read
+    client.delete(key)
+    client.xadd(key, {"n": 4}, id="8-0")
+    reader = reader_of(tr.sources.RedisStream(valkey.url, key), position)
+    with pytest.raises(LookupError, match="read up to 6-0, and it was deleted and made anew since"):
+        read_some(reader, 1)
+    bold = reader_of(tr.sources.RedisStream(valkey.url, key, on_lost="ignore"), position)
+    assert read_some(bold, 1) == ["4"]
+    for one in (reader, bold):
+        one.close()
+
+
 @pytest.mark.parametrize("start", ["latest", "3-0"])
 def test_a_trimmed_stream_is_noticed_from_wherever_it_is_read(
     start: str, valkey: Server, client: Any, key: str

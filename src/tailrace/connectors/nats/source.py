@@ -46,6 +46,8 @@ class NatsSplit(NamedTuple):
     stream: str
     start: int
     until: int | None
+    created: str = ""
+    """When the server has made the stream: one that was deleted and made anew has another time. Empty: not known."""
 
 
 FORMATS: dict[str, Callable[[NatsMessage], Any]] = {
@@ -123,16 +125,15 @@ class Nats(Source):
         """The streams. "latest" becomes a sequence here, once: a restored job goes on from that."""
         client = server.NatsClient(self.servers, self.options)
         try:
-            return [
-                self._split(one, client.run(client.jetstream.stream_info(one)).state.last_seq) for one in self.streams
-            ]
+            return [self._split(one, client.run(client.jetstream.stream_info(one))) for one in self.streams]
         finally:
             client.close()
 
-    def _split(self, stream: str, newest: int) -> NatsSplit:
+    def _split(self, stream: str, info: Any) -> NatsSplit:
+        newest = info.state.last_seq
         start = 0 if self.start == "earliest" else newest if self.start == "latest" else int(self.start)
         until = newest if self.until == "latest" else None if self.until is None else int(self.until)
-        return NatsSplit(stream, start, until)
+        return NatsSplit(stream, start, until, str(info.created or ""))
 
     def split_reader(self, ctx: SourceContext) -> SplitReader:
         return FetchReader(self._open)
@@ -196,7 +197,12 @@ class NatsFetcher(Fetcher):
 
     async def _subscribe(self, jetstream: Any) -> Any:
         api = server.client_module().js.api
-        state = await self._state(jetstream)
+        info = await self._info(jetstream)
+        state, created = info.state, self._split.created
+        if self._begun and self._source.on_lost == "fail" and created not in ("", str(info.created or "")):
+            raise LostEntries(
+                f"stream {self._split.stream!r} was read up to {self._at}, and was deleted and made anew since{_ANYWAY}"
+            )
         if state.last_seq < self._at and self._begun:
             if self._source.on_lost == "fail":
                 raise LostEntries(
@@ -218,15 +224,17 @@ class NatsFetcher(Fetcher):
         return await jetstream.pull_subscribe(subject, durable=None, stream=self._split.stream, config=config)
 
     async def _fetch(self, jetstream: Any) -> Fetched:
-        newest = (await self._state(jetstream)).last_seq if self._caught_up else 0
+        state = (await self._info(jetstream)).state if self._caught_up else None
         try:
             found = await self._subscription.fetch(FETCHED, timeout=FETCH_WAIT)
         except server.client_module().errors.TimeoutError:
             info = await self._subscription.consumer_info()  # raises if the consumer is gone
             self._caught_up = not info.num_pending
-            if info.num_pending or info.delivered.consumer_seq != self._consumed or newest < self._at:
+            behind = info.num_pending or info.delivered.consumer_seq != self._consumed
+            if behind or state is None or state.last_seq < self._at:
                 return Fetched((), pending=info.num_pending)
-            return Fetched((), FetchedEntry(newest, newest, None), 0)
+            self._check_first(state.first_seq, self._at)
+            return Fetched((), FetchedEntry(state.last_seq, state.last_seq, None), 0)
         entries: list[FetchedEntry] = []
         for number, one in enumerate(found, self._consumed + 1):
             entries.append(await self._entry(jetstream, one, number, entries[-1].order if entries else self._at))
@@ -241,14 +249,14 @@ class NatsFetcher(Fetcher):
         if meta.sequence.consumer != number:
             raise ConnectionError("messages were lost on their way from the server")  # a new consumer fetches them
         if sequence > before + 1:
-            self._check_first((await self._state(jetstream)).first_seq, before)
+            self._check_first((await self._info(jetstream)).state.first_seq, before)
         if self._source.subject is None and is_covered(f"{MARKS}.>", message.subject):
             return FetchedEntry(sequence, sequence, None)
         headers, stored = message.headers or {}, meta.timestamp.timestamp()
         return FetchedEntry(sequence, sequence, NatsMessage(message.subject, message.data, headers, sequence, stored))
 
-    async def _state(self, jetstream: Any) -> Any:
-        return (await jetstream.stream_info(self._split.stream)).state
+    async def _info(self, jetstream: Any) -> Any:
+        return await jetstream.stream_info(self._split.stream)
 
     def _check_first(self, first: int, at: int) -> None:
         """Checks that no message behind sequence `at` was removed by the limits of the stream."""

@@ -222,6 +222,8 @@ class StreamFetcher(Fetcher):
             what = f"entries up to {text_of(removed)} were deleted unread"
         elif unread_only and self._before is not None and added - left > self._before:
             what = f"{added - left - self._before} entries behind that were removed unread, by the limit of the stream"
+        elif unread_only and self._before is not None and added - left < self._before:
+            what = "it was deleted and made anew since"
         if what and self._source.on_lost == "fail":
             raise LostEntries(
                 f"stream {self._stream!r} of {hide_passwords(self._source.url)} was read up to {text_of(at)}, and {what}. "
