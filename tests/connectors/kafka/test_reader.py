@@ -244,6 +244,26 @@ def test_retention_behind_a_position_fails_or_is_counted(kafka: Server, opened: 
     assert (reader.lost, reader.lost_unit) == (4, "records")
 
 
+def test_what_a_paused_split_holds_is_not_among_what_retention_removes(kafka: Server, opened: Open) -> None:
+    topic = Topic(kafka)
+    topic.write(b"%d" % n for n in range(3))
+    reader = opened(topic, (0, 0, 10), if_lost="count")
+    reader.pause([0])
+    stop = time.monotonic() + LIMIT
+    while reader._splits[0].seen < 3:
+        assert not list(reader.read(10, 0.0)) and time.monotonic() < stop
+    reader._waiter.take_back()
+    reader._consumer.pause(reader._consumer.assignment())
+    topic.write(b"%d" % n for n in range(3, 10))
+    topic.remove_before(8)
+    reader._consumer.resume(reader._consumer.assignment())
+    while not reader.lost:
+        assert not list(reader.read(10, 0.0)) and time.monotonic() < stop
+    assert (reader.lost, reader.position(0)) == (5, 0)
+    reader.pause([])
+    assert read_all(reader, 1) == {0: ["0", "1", "2", "8", "9"]}
+
+
 @pytest.mark.parametrize("if_lost", ["fail", "count"])
 def test_a_partition_that_was_emptied_always_fails(kafka: Server, opened: Open, if_lost: str) -> None:
     topic = Topic(kafka)

@@ -342,25 +342,29 @@ class KafkaReader(SplitReader):
         """Goes on at the first record that is left, where `if_lost` allows that; raises `ConfigError` else."""
         where = self._partition(one)
         low, high = self._call("offsets", lambda: self._consumer.get_watermark_offsets(where, timeout=PATIENCE))
+        at = max(one.position, one.seen)  # behind what is held
         text = (
-            f"Kafka at {self._servers}: the job goes on at offset {one.position} of partition {one.split.partition} of "
+            f"Kafka at {self._servers}: the job goes on at offset {at} of partition {one.split.partition} of "
             f"{one.split.topic!r}, which has offsets {low} to {high}"
         )
-        if one.position > high:
+        if at > high:
             raise ConfigError(
                 f"{text}: it was emptied or made anew, or its server has lost records. Start the job without the "
                 f"checkpoint, or give the source another uid"
             )
         if self._if_lost == "fail":
             raise ConfigError(
-                f"{text}: retention has removed {low - one.position} that were not read. To go on without them give the "
+                f"{text}: retention has removed {low - at} that were not read. To go on without them give the "
                 f'source if_lost="count"'
             )
-        logger.warning("%s: %d that were not read are lost", text, low - one.position)
-        self.lost += low - one.position
+        logger.warning("%s: %d that were not read are lost", text, low - at)
+        self.lost += low - at
         self._call("reading", lambda: self._consumer.incremental_unassign([where]))
-        one.position = one.seen = low
-        self._call("reading", lambda: self._consumer.incremental_assign([self._partition(one)]))
+        one.seen = low
+        if not one.held:
+            one.position = low
+        found = library().TopicPartition(one.split.topic, one.split.partition, low)
+        self._call("reading", lambda: self._consumer.incremental_assign([found]))
 
     def _partition(self, one: PartitionReading) -> Any:
         """A partition for the client, at the position."""
