@@ -158,6 +158,25 @@ def test_a_row_that_is_committed_late_is_not_left_out(db: Any, dsn: str) -> None
     again.close()
 
 
+@pytest.mark.parametrize(
+    "anew", ["TRUNCATE t RESTART IDENTITY", "DROP TABLE t; CREATE TABLE t (id bigserial PRIMARY KEY, v text)"]
+)
+def test_a_sequence_that_begins_again_fails_a_follower(db: Any, dsn: str, anew: str) -> None:
+    """Its new rows have numbers that were passed."""
+    db.execute("CREATE TABLE t (id bigserial PRIMARY KEY, v text)")
+    source = tr.sources.Postgres(dsn, table="t", follow="id", every=0.02)
+    db.execute("INSERT INTO t (v) VALUES ('a'), ('b'), ('c')")
+    reader = source.reader(Behind(None))
+    assert [row.v for row in read(reader, most=3)] == ["a", "b", "c"]
+    db.execute(anew)
+    db.execute("INSERT INTO t (v) VALUES ('new')")
+    with pytest.raises(
+        tr.ConfigError, match=r"table 't'.* read up to id = 3, and sequence t_id_seq stands at 1: .*setval"
+    ):
+        read(reader, most=1)
+    reader.close()
+
+
 def test_writers_at_random_lose_no_row_to_a_follower(db: Any, dsn: str) -> None:
     db.execute(
         "CREATE TABLE t (id bigserial, at timestamptz DEFAULT clock_timestamp(), xid xid8 DEFAULT pg_current_xact_id())"

@@ -29,6 +29,13 @@ SELECT s.seqcache, s.seqrelid::regclass::text FROM pg_depend d JOIN pg_sequence 
 WHERE d.classid = 'pg_class'::regclass AND d.refobjid = %s AND d.refobjsubid = %s AND d.deptype IN ('a', 'i')
 """
 
+_LAST = """
+SELECT s.seqrelid::regclass::text,
+  CASE WHEN has_sequence_privilege(s.seqrelid, 'USAGE, SELECT') THEN pg_sequence_last_value(s.seqrelid) END
+FROM pg_depend d JOIN pg_sequence s ON s.seqrelid = d.objid
+WHERE d.classid = 'pg_class'::regclass AND d.refobjid = %s AND d.refobjsubid = %s AND d.deptype IN ('a', 'i')
+"""
+
 
 class Query(NamedTuple):
     """A query as the server has described it."""
@@ -111,6 +118,21 @@ def check_followed(connection: Any, query: Query, column: str) -> None:
             raise ConfigError(
                 f"sequence {sequence} has CACHE {cache}: a session may insert numbers that it has kept for hours, far below "
                 f"those that were read; ALTER SEQUENCE {sequence} CACHE 1, or follow a column with DEFAULT now()"
+            )
+
+
+def check_sequence(connection: Any, query: Query, column: str, read: Any) -> None:
+    """Raises `ConfigError` if the sequence of a followed column stands below a value that was read: the rows to come have
+    values that the source has passed."""
+    result = connection.execute(
+        f"SELECT {identifier(column)} FROM {query.text.replace('%', '%%')} LIMIT 0", []
+    ).pgresult
+    for sequence, last in connection.execute(_LAST, [result.ftable(0), result.ftablecol(0)]):
+        if last is not None and last < read:
+            raise ConfigError(
+                f"it was read up to {column} = {read}, and sequence {sequence} stands at {last}: it was restarted, as by "
+                f"TRUNCATE ... RESTART IDENTITY, or the table was made anew, and new rows have numbers that were passed. "
+                f"Start the job anew, without the checkpoint, or move the sequence: SELECT setval('{sequence}', {read})"
             )
 
 

@@ -21,6 +21,7 @@ from tailrace.connectors.postgres.query import (
     Query,
     as_texts,
     check_followed,
+    check_sequence,
     describe_query,
     range_bounds,
     range_statement,
@@ -395,13 +396,23 @@ class _FollowingReader(_RowReader):
                         yield _Chunk(rows, self._high, self._place)
                     connection.execute("COMMIT")
                     self._fetched, self._high = At(self._high, 0), None
-                elif self._wait(self.source.every):
-                    return
+                else:
+                    if self._fetched is not None and self._fetched.value is not None:
+                        with self._refused():
+                            check_sequence(connection, self.query, self.query.names[self.column], self._fetched.value)
+                    if self._wait(self.source.every):
+                        return
 
     def _check_descent(self, connection: Any, place: LogPlace) -> None:
         """Raises `ConfigError` if the server has lost what was read: it gives the numbers of lost rows to other rows."""
-        try:
+        with self._refused():
             check_descent(place, place_now(connection), self.source.server)
+
+    @contextlib.contextmanager
+    def _refused(self) -> Generator[None, None, None]:
+        """A context that adds the server and the table to a `ConfigError`."""
+        try:
+            yield
         except ConfigError as error:
             raise self.source.server.refusal(self.source.what, error) from None
 
