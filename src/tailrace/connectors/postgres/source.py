@@ -398,18 +398,18 @@ class _FollowingReader(_RowReader):
                     self._fetched, self._high = At(self._high, 0), None
                 else:
                     if self._fetched is not None and self._fetched.value is not None:
-                        with self._refused():
+                        with self._with_name():
                             check_sequence(connection, self.query, self.query.names[self.column], self._fetched.value)
                     if self._wait(self.source.every):
                         return
 
     def _check_descent(self, connection: Any, place: LogPlace) -> None:
         """Raises `ConfigError` if the server has lost what was read: it gives the numbers of lost rows to other rows."""
-        with self._refused():
+        with self._with_name():
             check_descent(place, place_now(connection), self.source.server)
 
     @contextlib.contextmanager
-    def _refused(self) -> Generator[None, None, None]:
+    def _with_name(self) -> Generator[None, None, None]:
         """A context that adds the server and the table to a `ConfigError`."""
         try:
             yield
