@@ -9,10 +9,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import types as T
 from pyspark.sql.datasource import DataSource, DataSourceReader
 
 import tailrace as tr
 from tailrace.connectors.sinks import Collect
+from tailrace.elements.columns.misfit import Misfit
+from tailrace.spark.data.schemas import arrow_schema
+from tailrace.spark.datasources.records import RowConverter
 from tailrace.spark.datasources.source import data_source
 from tailrace.testing.faults import Fault
 from tests.spark.datasources.shop import Orders, orders
@@ -78,21 +82,9 @@ def test_values_have_the_types_of_a_dataframe() -> None:
             yield Decimal("1.50"), at, datetime(2026, 1, 2), date(2026, 1, 2), [1, None], {"a": 1, "b": "x"}
             yield (None,) * 6
 
-    from pyspark.sql.types import (
-        ArrayType,
-        DateType,
-        DecimalType,
-        IntegerType,
-        StringType,
-        StructField,
-        StructType,
-        TimestampNTZType,
-        TimestampType,
-    )
-
-    inner = StructType([StructField("a", IntegerType()), StructField("b", StringType())])
-    kinds = [DecimalType(5, 2), TimestampType(), TimestampNTZType(), DateType(), ArrayType(IntegerType()), inner]
-    schema = StructType([StructField(name, kind) for name, kind in zip("dtnyls", kinds, strict=True)])
+    inner = T.StructType([T.StructField("a", T.IntegerType()), T.StructField("b", T.StringType())])
+    kinds = [T.DecimalType(5, 2), T.TimestampType(), T.TimestampNTZType(), T.DateType(), T.ArrayType(T.IntegerType())]
+    schema = T.StructType([T.StructField(name, kind) for name, kind in zip("dtnyls", [*kinds, inner], strict=True)])
     first, nothing = read(Kinds, schema=schema)
     assert first[:5] == (
         Decimal("1.50"),
@@ -102,6 +94,51 @@ def test_values_have_the_types_of_a_dataframe() -> None:
         [1, None],
     )
     assert first.s == {"a": 1, "b": "x"} and nothing == (None,) * 6
+
+
+def converter(kind: T.DataType) -> RowConverter:
+    struct = T.StructType([T.StructField("x", kind)])
+    return RowConverter(struct, arrow_schema(struct), "rows")
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (T.LongType(), 1.5),
+        (T.LongType(), Decimal("1.5")),
+        (T.ByteType(), 300),
+        (T.FloatType(), 1e300),
+        (T.DoubleType(), True),
+        (T.DecimalType(5, 1), Decimal("1.55")),
+        (T.DateType(), datetime(2026, 1, 2, 3)),
+        (T.DateType(), 3),
+        (T.ArrayType(T.LongType()), [1, 1.5]),
+        (T.LongType(), "12"),
+        (T.TimestampType(), 1),
+    ],
+)
+def test_a_value_that_would_be_cut_or_guessed_does_not_fit(kind: T.DataType, value: Any) -> None:
+    """Spark takes most of them: 1.5 becomes 1, and 3 is the fourth of January 1970."""
+    with pytest.raises(Exception) as given:
+        converter(kind).of_rows([(None,), (value,)])
+    assert any("column 'x' of the data source" in note for note in given.value.__notes__)
+    with pytest.raises(Misfit, match="column 'x"):
+        converter(kind).of_batch(pa.record_batch({"x": [None, value]}))
+
+
+def test_what_spark_converts_without_a_loss_is_converted() -> None:
+    local = datetime(2026, 1, 2, 3)
+    inner = T.StructType([T.StructField("a", T.LongType()), T.StructField("b", T.StringType())])
+    cases: list[tuple[T.DataType, Any, Any]] = [
+        (T.StringType(), 12, "12"),
+        (T.StringType(), True, "true"),
+        (T.TimestampType(), local, local.astimezone(UTC)),
+        (inner, {"b": 12}, {"a": None, "b": "12"}),
+        (T.LongType(), 2.0, 2),
+        (T.MapType(T.StringType(), T.LongType()), {1: 2}, {"1": 2}),
+    ]
+    for kind, value, expected in cases:
+        assert converter(kind).of_rows([(value,), (None,)]) == [(expected,), (None,)]
 
 
 def test_a_restart_reads_no_row_twice_and_skips_none(tmp_path: Path) -> None:

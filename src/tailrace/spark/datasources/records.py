@@ -8,13 +8,14 @@ from typing import Any
 import pyarrow as pa
 
 from tailrace.elements.batches import Form
+from tailrace.elements.columns.arrays import column_of_values
+from tailrace.elements.columns.misfit import Misfit
+from tailrace.elements.columns.schemas import batch_as
 from tailrace.elements.rows import rows_of
 
-_PLAIN = (
-    "BooleanType", "ByteType", "ShortType", "IntegerType", "LongType", "FloatType", "DoubleType", "StringType", "BinaryType",
-    "DateType",
-)  # fmt: skip
-"""Types whose Python values Arrow takes as Spark does."""
+_CONVERTED = ("StringType", "TimestampType", "ArrayType", "MapType", "StructType")
+"""Types into which Spark converts values that do not fit as they are, and cuts nothing: any value into a text, a moment
+without a zone from local time, objects and incomplete dicts into structs."""
 
 
 class WrongRecord(TypeError):
@@ -26,25 +27,17 @@ class RowConverter:
 
     def __init__(self, struct: Any, schema: pa.Schema, form: Form) -> None:
         self.struct, self.schema, self.form = struct, schema, form
-        self._plain = [type(field.dataType).__name__ in _PLAIN for field in struct.fields]
         self._converters: list[Callable[[Any], Any]] | None = None
 
     def of_rows(self, rows: Sequence[Any]) -> Any:
-        """Tuples, lists or rows as records in the form of the source. Raises `WrongRecord`, or an error of Arrow or Spark,
+        """Tuples, lists or rows as records in the form of the source. Raises `WrongRecord`, `Misfit`, or an error of Spark,
         for a value that does not fit its column."""
         return self._in_form(self._batch(rows))
 
     def of_batch(self, batch: pa.RecordBatch) -> Any:
-        """A record batch of the reader as records in the form of the source. Its columns are found by their names."""
-        if batch.schema != self.schema:
-            if sorted(batch.schema.names) != sorted(self.schema.names):
-                raise WrongRecord(
-                    f"it yields a record batch with the columns {', '.join(batch.schema.names)}, and its schema has "
-                    f"{', '.join(self.schema.names)}"
-                )
-            arrays = [batch.column(field.name).cast(field.type) for field in self.schema]
-            batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
-        return self._in_form(batch)
+        """A record batch of the reader as records in the form of the source. Its columns are found by their names. Raises
+        `Misfit` for a value that does not fit."""
+        return self._in_form(batch_as(batch, self.schema))
 
     def _in_form(self, batch: pa.RecordBatch) -> Any:
         return batch if self.form == "columns" else rows_of(batch)
@@ -58,25 +51,21 @@ class RowConverter:
             raise WrongRecord(f"it yields a row of {len(wrong)} values, and its schema has {width} columns: {wrong!r}")
         if not width:
             return pa.RecordBatch.from_struct_array(pa.array([{}] * len(rows), pa.struct([])))
-        columns = zip(*rows, strict=True)
-        arrays = [self._array(at, values) for at, values in enumerate(columns)]
-        for field, array in zip(self.schema, arrays, strict=True):
-            if array.null_count and not field.nullable:
-                raise WrongRecord(f"it yields None in column {field.name!r}, which is NOT NULL in its schema")
+        arrays = [self._array(at, values) for at, values in enumerate(zip(*rows, strict=True))]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _array(self, at: int, values: Sequence[Any]) -> pa.Array:
-        kind = self.schema.field(at).type
-        if self._plain[at]:
-            try:
-                return pa.array(values, kind)
-            except (pa.ArrowException, TypeError, ValueError, OverflowError):
-                pass  # Spark converts some values, such as numbers to texts, and has its own errors for the rest
-        convert = self._converter(at)
+        field = self.schema.field(at)
         try:
-            return pa.array([None if value is None else convert(value) for value in values], kind)
+            try:
+                return column_of_values(values, field)
+            except Misfit:
+                if type(self.struct.fields[at].dataType).__name__ not in _CONVERTED:
+                    raise
+            convert = self._converter(at)
+            return column_of_values([None if value is None else convert(value) for value in values], field)
         except Exception as error:
-            error.add_note(f"in column {self.schema.names[at]!r} of the data source, which is {kind}")
+            error.add_note(f"in column {field.name!r} of the data source, which is {field.type}")
             raise
 
     def _converter(self, at: int) -> Callable[[Any], Any]:
