@@ -38,6 +38,7 @@ class Standalone:
         self.driver = root / "driver"
         """Where driver programs run, and have everything of theirs."""
         self.started: list[subprocess.Popen[bytes]] = []
+        self._server: subprocess.Popen[bytes] | None = None
         self._environ = dict(os.environ if environ is None else environ)
         self._java = java
         for name in ("tmp", "spark"):
@@ -92,6 +93,29 @@ class Standalone:
             time.sleep(0.1)
         log = self.root / name / "log"
         raise TimeoutError(f"nobody at port {port}:\n{log.read_text(errors='replace')}")
+
+    def connect_server(self, **conf: str) -> str:
+        """Starts a Spark Connect server as a driver of this cluster, beside the programs that use it, with nothing of theirs
+        in its folders. Gives its address. It holds its cores until `stop_server`."""
+        port, name = free_port(), "server"
+        conf = {"spark.executor.memory": "512m", "spark.ui.enabled": "false", "spark.log.level": "ERROR"} | conf
+        conf |= {"spark.connect.grpc.binding.address": "127.0.0.1", "spark.connect.grpc.binding.port": str(port)}
+        submit = [part for setting in conf.items() for part in ("--conf", "=".join(setting))]
+        command = ["SparkSubmit", "--master", self.master, *submit]
+        command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
+        self.start(name, [], command, "512m")
+        self._server = self.started[-1]
+        self.wait_for(port, name)
+        return f"sc://127.0.0.1:{port}"
+
+    def stop_server(self) -> None:
+        """Kills the Spark Connect server, as if its machine was lost."""
+        if self._server is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._server.pid, signal.SIGKILL)
+            self._server.wait(20)
+            self.started.remove(self._server)
+            self._server = None
 
     def close(self) -> None:
         """Ends all that it has started."""

@@ -305,22 +305,27 @@ def _until(what: Callable[[], bool], seconds: float) -> bool:
 # All of them.
 
 
+CONF = {
+    "spark.ui.enabled": "false",
+    "spark.log.level": "FATAL",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.decommission.enabled": "true",
+    "spark.executor.memory": "768m",
+    "spark.executor.maxNumFailures": "1000",
+    "spark.deploy.maxExecutorRetries": "-1",
+    "spark.executorEnv.PYTHONPATH": str(Path(__file__).parents[2]),
+}
+"""Settings of a Spark whose executors are killed again and again."""
+
+
 def session() -> Any:
     """A Spark session with the executors of `TAILRACE_MASTER`."""
     from pyspark.sql import SparkSession
 
-    conf: dict[str, str | int | float | bool | None] = {
-        "spark.ui.enabled": "false",
-        "spark.log.level": "FATAL",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.decommission.enabled": "true",
-        "spark.executor.memory": "768m",
-        "spark.executor.maxNumFailures": "1000",
-        "spark.deploy.maxExecutorRetries": "-1",
-        "spark.executorEnv.PYTHONPATH": str(Path(__file__).parents[2]),
-    }
-    master = os.environ.get("TAILRACE_MASTER", MASTER)
-    return SparkSession.builder.master(master).appName("chance").config(map=conf).getOrCreate()
+    builder = SparkSession.builder.master(os.environ.get("TAILRACE_MASTER", MASTER)).appName("chance")
+    for name, value in CONF.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
 
 
 def look(spark: Any, s3: str, seed: int) -> str:

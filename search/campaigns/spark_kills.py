@@ -1,11 +1,12 @@
 """What Spark reads and writes beside a job, while everybody is killed: the query that feeds the job, the one that reads its
 output, workers, executors, and the driver. Each row is to be in every sink once, with the values that it has in the others.
 
-    python -m search.campaigns.spark_kills --seeds 0:2 --kills 20
+    python -m search.campaigns.spark_kills --seeds 0:4 --kills 5 --on connect
 
-The program runs on a `local-cluster`; with TAILRACE_MASTER on that master, with SPARK_REMOTE on a server of Connect.
+The program runs on a `local-cluster`, on a standalone cluster, or on a server of Connect in front of one.
 
-Prints a line for each seed. The exit code is 1 where something is wrong.
+Prints a line for each seed, and at the end what all of them have had: kills of each kind, rows, rows lost, rows twice. The
+exit code is 1 where something is wrong.
 """
 
 from __future__ import annotations
@@ -24,19 +25,24 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pyarrow.parquet as pq
 
+from benchmarks.cluster import Standalone
+from search.campaigns.on_spark import CONF
 from search.campaigns.spark_program import FILE_ROWS, KEYS, text_of
-from search.seeds import seeds_of
+from search.seeds import report, run_seeds, seeds_of
 from tests import class_archive
 
 VICTIMS = ("query", "reader", "worker", "executor", "commit", "driver")
-"""`query` and `reader` are stopped; `commit` is a Python process in which Spark's driver runs parts of a query."""
+"""`query` and `reader` are stopped; `commit` is a Python process in which Spark's driver runs parts of a query. With Connect
+`driver` is the program of the client."""
+PLACES = ("local-cluster", "standalone", "connect")
 PATIENCE = 600.0
 ROOT = Path(__file__).parents[2]
 
@@ -51,7 +57,8 @@ class Killed:
     def __init__(self, folder: Path, rng: random.Random) -> None:
         self.folder, self.rng = folder, rng
         self.files = 0
-        self.kills = Counter[str]()
+        self.counts = Counter({"rows": 0, "rows lost": 0, "rows twice": 0})
+        """What has happened: rows that were offered, kills of each kind, and what is wrong with rows in sinks."""
         self.program: subprocess.Popen[bytes] | None = None
         for name in ("s", "d"):
             (folder / name).mkdir()
@@ -95,14 +102,14 @@ class Killed:
         self.files += 1
 
     def run(self, victims: Sequence[str], seconds: float) -> None:
-        """One kill after the other while rows come, and the time is not over; then the end."""
-        until = time.monotonic() + seconds
+        """Kills, one to three at a time, while rows come and the time is not over; then the end."""
+        until, left = time.monotonic() + seconds, list(victims)
         self.start()
-        for victim in victims:
-            if time.monotonic() > until:
-                break
+        while left and time.monotonic() < until:
             self.go_on()
-            self.kill(victim)
+            for _ in range(min(len(left), self.rng.choice((1, 1, 2, 3)))):
+                self.kill(left.pop())
+                time.sleep(self.rng.uniform(0.0, 1.0))
         self.go_on()
         (self.folder / "stop").touch()
         self.wait("the end", (self.folder / "stopped").exists)
@@ -132,34 +139,49 @@ class Killed:
         time.sleep(self.rng.uniform(0.0, 1.0))
 
     def kill(self, victim: str) -> None:
-        """Kills somebody."""
-        assert self.program is not None
-        now = self.status()
-        family = psutil.Process(self.program.pid).children(recursive=True)
+        """Kills somebody, as soon as there is one of this kind."""
         if victim == "driver":
             self._kill_program()
             self.start()
         elif victim in ("query", "reader"):
             (self.folder / "command").write_text(victim)
-            self.wait("a stopped query", lambda: not (self.folder / "command").exists())
+            self.wait(f"a stopped {victim}", lambda: not (self.folder / "command").exists())
         else:
-            workers = now.get("workers", [])
-            found = {
-                "worker": workers,
-                "executor": [one.pid for one in (*family, *_ancestors(workers)) if _is_executor(one)],
-                "commit": [one.pid for one in family if _is_of_driver(one, family)],
-            }
-            pids = sorted(set(found[victim]))
-            if not pids:
-                return
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.rng.choice(pids), signal.SIGKILL)
-        self.kills[victim] += 1
+            self.wait(f"a killed {victim}", lambda: self._kill_one_of(victim))
+        self.counts[f"kills of a {victim}"] += 1
+
+    def _kill_one_of(self, victim: str) -> bool:
+        """Kills a process of a kind. False where there is none."""
+        workers = self.status().get("workers", [])
+        if victim == "worker":
+            pids = set(workers)
+        elif victim == "executor":
+            pids = {one.pid for one in (*self._family(), *_ancestors(workers)) if _is_executor(one)}
+        else:
+            pids = {one.pid for jvm in self._drivers() for one in _pythons_of(jvm)}
+        if not pids:
+            return False
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.rng.choice(sorted(pids)), signal.SIGKILL)
+            return True
+        return False
+
+    def _family(self) -> list[psutil.Process]:
+        assert self.program is not None
+        with contextlib.suppress(psutil.Error):
+            return psutil.Process(self.program.pid).children(recursive=True)
+        return []
+
+    def _drivers(self) -> list[psutil.Process]:
+        """The JVMs in which Spark's driver runs: of the program, or of Connect."""
+        if server := os.environ.get("SPARK_REMOTE"):
+            setting = f"spark.connect.grpc.binding.port={server.rpartition(':')[2]}"
+            return [one for one in psutil.process_iter() if setting in _words(one)]
+        return [one for one in self._family() if _is_driver(one)]
 
     def _kill_program(self) -> None:
         assert self.program is not None
-        program = psutil.Process(self.program.pid)
-        family = program.children(recursive=True)
+        program, family = psutil.Process(self.program.pid), self._family()
         mine = (
             [one for one in family if _is_driver(one)] if self.rng.random() < 0.5 else []
         )  # a JVM ends by itself, soon
@@ -173,11 +195,9 @@ class Killed:
     def close(self) -> None:
         """Ends all that is left."""
         if self.program is not None:
-            with contextlib.suppress(ProcessLookupError, psutil.Error):
-                family = psutil.Process(self.program.pid).children(recursive=True)
-                for one in family:
-                    with contextlib.suppress(psutil.Error):
-                        one.kill()
+            for one in self._family():
+                with contextlib.suppress(psutil.Error):
+                    one.kill()
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.program.pid, signal.SIGKILL)
             self.program.wait()
@@ -191,13 +211,15 @@ class Killed:
         return Counter(re.sub(r"[0-9a-f]{8,}|[0-9]+", "#", line)[:200] for line in lines)
 
     def check(self) -> None:
-        """Raises `Wrong` where a sink has not what was offered."""
+        """Counts rows that are lost or there twice, and raises `Wrong` where a sink has not what was offered."""
+        self.counts["rows"] = 2 * self.files * FILE_ROWS
         offered = {(source, n): text_of(source, n) for source in "sd" for n in range(self.files * FILE_ROWS)}
         rows = {name: read(self.folder) for name, read in SINKS.items()}
         for name, found in rows.items():
             counts = Counter((row[0], row[1]) for row in found)
             twice = [place for place, count in counts.items() if count > 1]
             missing = [place for place in offered if place not in counts]
+            self.counts.update({"rows lost": len(missing), "rows twice": len(twice)})
             if twice or missing or len(counts) != len(offered):
                 raise Wrong(f"{name}: {len(twice)} twice, {len(missing)} missing: {twice[:5]} {missing[:5]}")
             changed = [row for row in found if offered[row[0], row[1]] != row[2] or row[1] % KEYS != row[3]]
@@ -229,25 +251,27 @@ def _ancestors(pids: Sequence[int]) -> list[psutil.Process]:
     return found
 
 
-def _is_executor(process: psutil.Process) -> bool:
+def _words(process: psutil.Process) -> list[str]:
+    """The command of a process; nothing where it is gone."""
     with contextlib.suppress(psutil.Error):
-        return "CoarseGrainedExecutorBackend" in " ".join(process.cmdline())
-    return False
+        return process.cmdline()
+    return []
+
+
+def _is_executor(process: psutil.Process) -> bool:
+    return any("CoarseGrainedExecutorBackend" in word for word in _words(process))
 
 
 def _is_driver(process: psutil.Process) -> bool:
-    with contextlib.suppress(psutil.Error):
-        words = " ".join(process.cmdline())
-        return "SparkSubmit" in words and "CoarseGrainedExecutorBackend" not in words
-    return False
+    return any("SparkSubmit" in word for word in _words(process)) and not _is_executor(process)
 
 
-def _is_of_driver(process: psutil.Process, family: Sequence[psutil.Process]) -> bool:
-    """Whether a process is a Python that Spark's driver has started."""
-    jvms = {one.pid for one in family if _is_driver(one)}
+def _pythons_of(jvm: psutil.Process) -> list[psutil.Process]:
+    """The Python processes that a JVM has started itself, and what they have forked."""
     with contextlib.suppress(psutil.Error):
-        return "python" in process.name() and any(one.pid in jvms for one in process.parents()[:2])
-    return False
+        mine = [one for one in jvm.children() if any("python" in word for word in _words(one)[:1])]
+        return [one for python in mine for one in (python, *python.children(recursive=True))]
+    return []
 
 
 def _parquet(folder: Path) -> list[tuple[Any, ...]]:
@@ -272,8 +296,17 @@ SINKS: dict[str, Callable[[Path], list[tuple[Any, ...]]]] = {
 }
 
 
-def look(seed: int, victims: Sequence[str], seconds: float = math.inf, keep: bool = False) -> str:
-    """Runs one seed; no kill comes behind so many seconds. Returns what is wrong; empty where nothing is. Prints a line."""
+@dataclass
+class KillsOutcome:
+    """What one seed of kills has come to."""
+
+    text: str
+    wrong: list[str]
+    covered: Counter[str]
+
+
+def look(seed: int, victims: Sequence[str], seconds: float = math.inf, keep: bool = False) -> KillsOutcome:
+    """Runs one seed; no kill comes behind so many seconds. Prints a line."""
     rng, begun = random.Random(f"tailrace kills {seed}"), time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="tailrace-kills-"))
     killed, wrong = Killed(folder, rng), ""
@@ -284,29 +317,52 @@ def look(seed: int, victims: Sequence[str], seconds: float = math.inf, keep: boo
         wrong = str(error)
     finally:
         killed.close()
-    rows = 2 * killed.files * FILE_ROWS
-    line = f"{'WRONG' if wrong else 'right'} {time.monotonic() - begun:.0f} s, seed {seed}, {rows} rows, "
-    print(f"{line}{dict(killed.kills)}{f' | {wrong} | {folder}' if wrong else ''}", flush=True)
-    for text, count in killed.failures().most_common():
-        print(f"    {count} x {text}", flush=True)
+    text = f"{'WRONG' if wrong else 'right'} {time.monotonic() - begun:.0f} s, seed {seed}, {dict(killed.counts)}"
+    text += f" | {wrong} | {folder}" if wrong else ""
+    print(text, flush=True)
+    for reason, count in killed.failures().most_common():
+        print(f"    {count} x {reason}", flush=True)
     if not wrong and not keep:
         shutil.rmtree(folder, ignore_errors=True)
-    return wrong
+    return KillsOutcome(text, [wrong] if wrong else [], killed.counts)
+
+
+@contextlib.contextmanager
+def spark_at(place: str) -> Iterator[None]:
+    """A context in which programs find one of `PLACES` in the environment."""
+    if place == "local-cluster":
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="tailrace-cluster-", ignore_cleanup_errors=True) as folder:
+        java = f"{class_archive.quick()} -Dspark.deploy.maxExecutorRetries=-1"
+        cluster = Standalone(Path(folder), cores=4, java=java)
+        try:
+            found = {"TAILRACE_MASTER": cluster.master}
+            if place == "connect":
+                found = {"TAILRACE_MASTER": "", "SPARK_REMOTE": cluster.connect_server(**CONF)}
+            os.environ.update(found)
+            yield
+        finally:
+            cluster.close()
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command."""
     parser = argparse.ArgumentParser(prog="python -m search.campaigns.spark_kills", description=__doc__)
     parser.add_argument("--seeds", default="0", help="FIRST:LAST, LAST excluded, or a single seed (default: 0)")
-    parser.add_argument("--kills", type=int, default=20, help="kills of each kind (default: 20)")
+    parser.add_argument("--kills", type=int, default=20, help="kills of each kind in each seed (default: 20)")
     parser.add_argument("--of", default=",".join(VICTIMS), help="kinds of victims (default: all of them)")
+    parser.add_argument("--on", choices=PLACES, default=PLACES[0], help="where Spark is (default: a local-cluster)")
     parser.add_argument("--seconds", type=float, default=math.inf, help="no kill comes behind them (default: all come)")
     parser.add_argument("--keep", action="store_true", help="the folder stays")
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # the program ends with it
     victims = [victim for victim in options.of.split(",") for _ in range(options.kills)]
-    wrong = [seed for seed in seeds_of(options.seeds) if look(seed, victims, options.seconds, options.keep)]
-    return 1 if wrong else 0
+    begun = time.monotonic()
+    with spark_at(options.on):
+        seeds = seeds_of(options.seeds)
+        found = run_seeds(seeds, lambda seed: look(seed, victims, options.seconds, options.keep), stop=False)
+    return report(*found, begun)
 
 
 if __name__ == "__main__":

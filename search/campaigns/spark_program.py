@@ -144,10 +144,11 @@ class Life:
         command = Path(self.folder, "command")
         if command.exists():
             which = command.read_text()
-            for query in self.spark.streams.active:
-                if (query.name == "reader") == (which == "reader"):
-                    query.stop()
-            command.unlink()
+            found = [one for one in self.spark.streams.active if (one.name == "reader") == (which == "reader")]
+            for query in found:
+                query.stop()
+            if found:
+                command.unlink()
         if not self.job.is_active:
             self.note(f"job: {self.job.exception()}")
             self.job = started(self.spark, self.folder)

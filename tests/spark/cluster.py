@@ -9,17 +9,15 @@ everybody have namespaces.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cluster import Standalone, free_port
+from benchmarks.cluster import Standalone
 from tests import class_archive
 from tests.environ import plain_environ
 
@@ -44,7 +42,6 @@ class Cluster(Standalone):
     """Started when it is made. `hide` is what `hiding` gives."""
 
     def __init__(self, root: Path, hide: list[str]) -> None:
-        self._server: subprocess.Popen[bytes] | None = None
         before = [*hide, str(root / "driver")]
         super().__init__(root, cores=CORES, environ=plain_environ(), java=class_archive.quick(), before=before)
 
@@ -64,29 +61,6 @@ class Cluster(Standalone):
         }
         command = [sys.executable, program, *args]
         return subprocess.run(command, cwd=self.driver, env=whole, capture_output=True, text=True, timeout=timeout)
-
-    def connect_server(self, **conf: str) -> str:
-        """Starts a Spark Connect server as a driver of this cluster, beside the programs that use it, with nothing of theirs
-        in its folders. Gives its address. It holds its cores until `stop_server`."""
-        port, name = free_port(), "server"
-        conf |= {"spark.connect.grpc.binding.address": "127.0.0.1", "spark.connect.grpc.binding.port": str(port)}
-        conf |= {"spark.executor.memory": "512m", "spark.ui.enabled": "false", "spark.log.level": "ERROR"}
-        submit = [part for setting in conf.items() for part in ("--conf", "=".join(setting))]
-        command = ["SparkSubmit", "--master", self.master, *submit]
-        command += ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"]
-        self.start(name, [], command, "512m")
-        self._server = self.started[-1]
-        self.wait_for(port, name)
-        return f"sc://127.0.0.1:{port}"
-
-    def stop_server(self) -> None:
-        """Kills the Spark Connect server, as if its machine was lost."""
-        if self._server is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._server.pid, signal.SIGKILL)
-            self._server.wait(20)
-            self.started.remove(self._server)
-            self._server = None
 
 
 def said(done: subprocess.CompletedProcess[Any]) -> str:
