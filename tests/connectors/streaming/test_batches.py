@@ -214,6 +214,19 @@ def test_a_position_in_a_folder_that_is_gone_is_refused(query: Query) -> None:
         query.folder.check_position(0, 1)
 
 
+def test_a_batch_that_was_begun_and_not_done_is_seen(query: Query) -> None:
+    assert query.lister.all_done(), "a query without input has no batch"
+    commits = query.checkpoint / "commits"
+    commits.mkdir()
+    for batch in range(11):
+        query.plan(1)
+        assert not query.lister.all_done()
+        query.done += 1
+        (commits / str(batch)).write_text("v1")
+        (commits / f".{batch + 1}.crc").write_bytes(b"")
+        assert query.lister.all_done()
+
+
 def test_the_latest_event_time_is_that_of_all_batches_so_far(scratch: Path) -> None:
     query = Query(scratch, random.Random(1), event_time=1)
     schema = pa.schema([("batch", pa.int64()), ("number", pa.timestamp("us"))])

@@ -121,6 +121,10 @@ class Source(StreamingDataFrame):
     def __init__(self, bounded: bool) -> None:
         self.bounded, self.query, self.listed, self.ended = bounded, Query(), False, False
         self.started = threading.Event()
+        self.done = True
+
+    def all_done(self) -> bool:
+        return self.done
 
     def start(self) -> Any:
         self.started.set()
@@ -173,9 +177,11 @@ def test_a_query_that_fails_fails_the_job_with_its_reason(watched: Any) -> None:
     assert runner.wishes == [FailJob("in 1: its streaming query has failed: no such topic")]
 
 
-def test_a_query_that_somebody_stops_fails_the_job(watched: Any) -> None:
-    source = Source(bounded=False)
-    source.query.isActive = False
+@pytest.mark.parametrize("bounded", [True, False])
+def test_a_query_that_somebody_stops_fails_the_job(watched: Any, bounded: bool) -> None:
+    """To Spark a query of what is there now has come to its end then: the batch at hand shows that it has not."""
+    source = Source(bounded)
+    source.query.isActive, source.done = False, not bounded
     found, runner = watched(source)
     joined(found)
     assert runner.wishes == [FailJob("in 0: its streaming query was stopped by someone else than the job")]

@@ -71,6 +71,15 @@ class BatchLister:
             self._list(self._next, names)
             self._next += 1
 
+    def all_done(self) -> bool:
+        """True if the query has done each batch that it has begun, as one seldom has that somebody stops."""
+        return self._newest_of("offsets") == self._newest_of("commits")
+
+    def _newest_of(self, log: str) -> int:
+        """The id of the newest batch in one of the logs of the query's checkpoint; -1 if there is none."""
+        names = [entry.name.rpartition("/")[2] for entry in self._query.entries(log)]
+        return max((int(name) for name in names if name.isdecimal()), default=-1)
+
     def _list(self, batch: int, names: list[str]) -> None:
         read = partial(written_file, self.batches, event_time=self._event_time)
         files = at_once(read, names, "tailrace-batches")

@@ -131,6 +131,11 @@ class StreamingDataFrame(StreamingBatches):
         assert self.lister is not None
         self.lister.look()
 
+    def all_done(self) -> bool:
+        """True if the query has done each batch that it has begun."""
+        assert self.lister is not None
+        return self.lister.all_done()
+
     def note_end(self) -> None:
         """Notes that the query has come to its end."""
         assert self.folder is not None

@@ -163,7 +163,7 @@ class JobQueries:
             return None
         if failure is not None:
             return f"its streaming query has failed: {failure}"
-        if not one.source.bounded:
+        if not one.source.bounded or not one.source.all_done():
             return "its streaming query was stopped by someone else than the job"
         one.source.list_batches()
         one.source.note_end()
