@@ -107,7 +107,7 @@ class Killed:
         self.start()
         while left and time.monotonic() < until:
             self.go_on()
-            for _ in range(min(len(left), self.rng.choice((1, 1, 2, 3)))):
+            for _ in range(min(len(left), self.rng.choice((1, 2, 2, 3)))):
                 self.kill(left.pop())
                 time.sleep(self.rng.uniform(0.0, 1.0))
         self.go_on()

@@ -127,3 +127,4 @@ def test_each_type_comes_in_and_goes_out_as_it_was(spark: Any, jobs: Jobs, tmp_p
     assert len(expected) == 1 + 3 * 15 + 3
     for found in (out["columns"].read(), out["rows"].read(), spark.table("types_of_streams")):
         assert values(found) == expected
+    spark.catalog.dropTempView("types_of_streams")
