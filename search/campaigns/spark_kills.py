@@ -102,12 +102,12 @@ class Killed:
         self.files += 1
 
     def run(self, victims: Sequence[str], seconds: float) -> None:
-        """Kills, one to six at a time, while rows come and the time is not over; then the end."""
+        """Kills, one to twelve at a time, while rows come and the time is not over; then the end."""
         until, left = time.monotonic() + seconds, list(victims)
         self.start()
         while left and time.monotonic() < until:
             self.go_on()
-            size = self.rng.randint(1, 6)
+            size = self.rng.randint(1, 12)
             together, left = left[:size], left[size:]
             for victim in sorted(together, key="driver".__eq__):  # with it all others go
                 self.kill(victim)

@@ -208,10 +208,31 @@ def test_the_end_of_the_job_stops_its_queries(watched: Any) -> None:
 
 def test_a_job_that_takes_all_slots_is_refused() -> None:
     """Its query would wait for ever."""
-    with pytest.raises(ConfigError, match="takes 2 task slots for good, Spark has 2, and a streaming query needs one"):
-        queries.check_slots(2, 2)
-    queries.check_slots(None, 2)
-    queries.check_slots(3, 2)
+    text = "takes 2 task slots for good, Spark has 2, and a streaming query needs one"
+    with pytest.raises(ConfigError, match=text):
+        queries.check_slots(spark_with("local[2]", 2), 2, 600)
+    with pytest.raises(ConfigError, match=text):
+        queries.check_slots(spark_with("spark://one:7077", 2), 2, 0)
+    queries.check_slots(spark_with("local[2]", None), 2, 600)
+    queries.check_slots(spark_with("local[3]", 3), 2, 600)
+
+
+def test_executors_that_are_still_to_come_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where all were lost Spark counts two slots. With dynamic allocation executors come when tasks wait for them."""
+    monkeypatch.setattr(queries, "LOOK_SECONDS", 0.001)
+    app = spark_with("spark://one:7077", 2, 2, 8)
+    queries.check_slots(app, 2, 600)
+    assert app.counts == []
+    settings = {"spark.dynamicAllocation.enabled": "true", "spark.dynamicAllocation.maxExecutors": "3"}
+    queries.check_slots(spark_with("yarn", 0, **settings), 2, 600)
+    with pytest.raises(ConfigError, match="Spark has 3"):
+        queries.check_slots(spark_with("yarn", 0, **settings), 3, 600)
+
+
+def spark_with(master: str, *counts: int | None, **settings: str) -> Any:
+    """An application whose slots are counted as given, one after the other."""
+    left = list(counts)
+    return SimpleNamespace(master=master, setting=settings.get, total_slots=lambda: left.pop(0), counts=left)
 
 
 def test_a_query_that_spark_refuses_fails_the_job(watched: Any) -> None:

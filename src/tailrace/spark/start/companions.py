@@ -52,7 +52,7 @@ def companions_of(checked: Checked, allocated: Allocated, monitor: ProgramMonito
     queries, calls = None, None
     sources, sinks = streaming_sources(job.plan), _foreach_sinks(job.plan)
     if sources:
-        check_slots(allocated.app.total_slots(), job.plan.slots + (allocated.standbys or 0))
+        check_slots(allocated.app, job.plan.slots + (allocated.standbys or 0), job.env.slot_timeout)
         monitor.queries = queries = JobQueries(job.name, sources, pool_of(allocated.app.context))
     if sinks:
         monitor.calls = calls = ForeachCalls(job.name, [(name, sink) for name, _, sink in sinks])

@@ -12,6 +12,7 @@ from tailrace.graph.operators import Source
 from tailrace.graph.plan import Plan
 from tailrace.log import fields, log
 from tailrace.runtime.driver.requests import FailJob, Runner
+from tailrace.spark.cluster.capacity import is_dynamic, is_fixed, may_give
 from tailrace.spark.streaming.dataframe import WHO, StreamingDataFrame
 
 LOOK_SECONDS = 0.25
@@ -31,13 +32,19 @@ class _Feeding(NamedTuple):
     query: Any
 
 
-def check_slots(total: int | None, taken: int) -> None:
-    """Raises `ConfigError` where Spark has no slot left for a query beside the slots that a job has taken."""
-    if total is not None and total <= taken:
-        raise ConfigError(
-            f"{WHO}: the job takes {taken} task slots for good, Spark has {total}, and a streaming query needs one for its "
-            f"own tasks: give Spark more slots, or the job a lower parallelism"
-        )
+def check_slots(app: Any, taken: int, patience: float) -> None:
+    """Raises `ConfigError` where Spark has no slot for a query beside the slots that a job takes, and gets none within
+    `patience` seconds: executors that start, or take the place of lost ones, are not there at once. `app` is the
+    application."""
+    dynamic = is_dynamic(app.master, app.setting)  # executors come when tasks wait for them
+    until = time.monotonic() + (0.0 if dynamic or is_fixed(app.master) else patience)
+    while (total := may_give(app.master, app.setting) if dynamic else app.total_slots()) is not None and total <= taken:
+        if time.monotonic() >= until:
+            raise ConfigError(
+                f"{WHO}: the job takes {taken} task slots for good, Spark has {total}, and a streaming query needs one for "
+                f"its own tasks: give Spark more slots, or the job a lower parallelism"
+            )
+        time.sleep(LOOK_SECONDS)
 
 
 def pool_of(context: Any) -> Callable[[], object]:
