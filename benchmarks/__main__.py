@@ -73,7 +73,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--peer",
         action="append",
-        choices=["bytewax", "handwritten", "graphx", "dataframe", "igraph", "none"],
+        choices=["bytewax", "handwritten", "graphx", "dataframe", "igraph", "structured", "none"],
         default=[],
         help="a system to run as well; may be given several times",
     )
@@ -152,8 +152,12 @@ def main() -> None:
         cli.error("graphx and dataframe are peers of components")
     if args.no_ours and not args.peer:
         cli.error("--no-ours needs a --peer")
-    if args.workload == "windows" and args.peer and (options.get("window") != "session" or args.peer != ["bytewax"]):
-        cli.error("windows are measured in both forms, and not of peers; sessions (--set window=session) of bytewax")
+    if args.workload == "windows" and "bytewax" in args.peer and options.get("window") != "session":
+        cli.error("of bytewax sessions (--set window=session) are measured, no windows")
+    if args.workload == "windows" and "handwritten" in args.peer:
+        cli.error("handwritten is a peer of chain and keyed")
+    if args.workload != "windows" and "structured" in args.peer:
+        cli.error("structured is a peer of windows and join")
     if args.function == "process" and args.form == "columns":
         cli.error("a KeyedProcessFunction runs in rows")
     specs = []
@@ -304,10 +308,13 @@ def run_newkeys(args: argparse.Namespace, options: dict[str, str]) -> None:
 def run_join(args: argparse.Namespace, options: dict[str, str]) -> None:
     """A join, ours and Bytewax's if that is a peer: without time, and by windows of event time."""
     ours = [] if args.no_ours else ["tailrace-columns"] if args.form == "columns" else ["tailrace"]
-    systems = [*ours, *(join.SYSTEMS[2:] if "bytewax" in args.peer else ())]
+    peers = {"bytewax": join.SYSTEMS[2:], "structured": ("structured",)}
+    systems = [*ours, *(system for peer in args.peer for system in peers.get(peer, ()))]
     for system in systems * args.repeat:
         spec = join.JoinSpec.of({**options, "system": system})
-        figures, busy = measure.isolate("benchmarks.join", spec)
+        figures, busy = measure.isolate(
+            "benchmarks.peers.structured" if system == "structured" else "benchmarks.join", spec
+        )
         show({"workload": "join", **asdict(spec), **figures, "busy_elsewhere": busy})
 
 

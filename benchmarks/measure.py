@@ -24,11 +24,13 @@ MODULES = {
     "tailrace": "benchmarks.ours",
     "handwritten": "benchmarks.peers.handwritten",
     "bytewax": "benchmarks.peers.bytewax_flow",
+    "structured": "benchmarks.peers.structured",
 }
 PACKAGES = {
     "tailrace": ("tailrace", "pyspark", "pyarrow"),
     "handwritten": (),
     "bytewax": ("bytewax",),
+    "structured": ("pyspark",),
 }
 
 
@@ -50,7 +52,7 @@ def default_records(workload: str, system: str, form: str, function: str | None)
     if form == "columns":
         return {"chain": 2_000_000_000, "keyed": 200_000_000}.get(workload, 100_000_000)
     if workload == "windows":
-        return 1_000_000 if system == "bytewax" else 6_000_000
+        return {"bytewax": 1_000_000, "structured": 10_000_000}.get(system, 6_000_000)
     if workload == "chain":
         return {"bytewax": 60_000_000, "tailrace": 80_000_000}.get(system, 100_000_000)
     return 8_000_000 if system == "bytewax" else 50_000_000
