@@ -16,6 +16,7 @@ from search.planted.calls import CALL_BUGS
 from search.planted.changes import CHANGE_BUGS
 from search.planted.channel_restore import AS_IT_WAS_BUGS
 from search.planted.clocks import CLOCK_BUGS
+from search.planted.columns import COLUMN_BUGS
 from search.planted.duplicates import DUPLICATES_BUGS
 from search.planted.feedback import FEEDBACK_BUGS
 from search.planted.files import FILE_BUGS
@@ -516,6 +517,7 @@ BUGS: dict[str, Bug] = {
         *CHANGE_BUGS,
         *CLOCK_BUGS,
         *ORDER_BUGS,
+        *COLUMN_BUGS,
         *CALL_BUGS,
         *BROADCAST_BUGS,
         *DUPLICATES_BUGS,

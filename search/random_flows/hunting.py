@@ -129,6 +129,7 @@ EXPECTED: dict[str, frozenset[Any]] = {
     | {("in order", "outside"), ("both in order", "outside"), ("lived", "outside")}
     | {(kind, "outside") for kind in ("interval join", "interval join of columns")}
     | {(f"{kind} join{form}", "outside") for kind in ("window", "version") for form in ("", " of columns")}
+    | {("session join of columns", "outside"), ("lists of columns", "outside")}
     | {("ruled in order", "outside"), ("called", "outside")}
     | {("to the round's end", "in a loop"), ("times", "in a loop"), ("times", "in loops")},
 }

@@ -101,6 +101,14 @@ def test_windows_that_do_not_depend_on_time_fire_early() -> None:
     ]  # fmt: skip
 
 
+def test_an_early_result_leaves_the_timeout_of_its_window() -> None:
+    """Both are due at one time, and the early result comes before, for its number of records."""
+    windows, every = tr.CountWindow(9, timeout=2.5), tr.Every(records=2, seconds=2.5)
+    assert early(windows, False, every, lambda w: w.sum(lambda r: r[1]))[:2] == [
+        ("a", 3, "early", 1), ("a", 3, "final", 2),
+    ]  # fmt: skip
+
+
 def test_a_discarded_window_begins_anew() -> None:
     def larger(w: tr.WindowedStream) -> tr.DataStream:
         return w.reduce(max).map(lambda r: (r.value and r.value[1], r.firing, r.number))

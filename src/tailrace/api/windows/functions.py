@@ -277,6 +277,8 @@ class CountedWindows(Wrapper, KeyedProcessFunction, Shaped):
         result = self._result(ctx.key, state, "early", fired)
         if fired.due is not None:
             ctx.delete_timer(processing_time=fired.due)
+            if due is not None:
+                ctx.set_timer(processing_time=due)  # it is the same timer where both are due at one time
         self._hold(count, None if self.triggers.discarding else state, due, _Fired(fired.number + 1))
         return result
 
