@@ -40,6 +40,11 @@ class Failed(NamedTuple):
     timer: float | None = None
 
 
+class ResultFailed(Exception):
+    """The error for an aggregate that gives no result of a window. The record at hand is not to blame: the next one would
+    find the window as it was, and fail as well."""
+
+
 @dataclass(frozen=True)
 class Aside:
     """A policy by which a record that fails goes to a side output, as a `tr.Failed`, and the job goes on.

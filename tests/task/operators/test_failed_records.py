@@ -292,8 +292,9 @@ def test_a_record_that_does_not_fit_a_schema_goes_aside() -> None:
     assert "column 'n' is declared int64" in aside[0].error
 
 
+@pytest.mark.parametrize("early", [None, tr.Every(records=2)])
 @pytest.mark.parametrize(("windows", "each"), [(tr.Tumbling(10), 1), (tr.Sliding(10, 5), 2)])
-def test_a_record_that_fails_is_in_none_of_its_windows(windows: Any, each: int) -> None:
+def test_a_record_that_fails_is_in_none_of_its_windows(windows: Any, each: int, early: Any) -> None:
     calls: list[Any] = []
 
     class Total(tr.AggregateFunction):
@@ -314,11 +315,31 @@ def test_a_record_that_fails_is_in_none_of_its_windows(windows: Any, each: int) 
     def outcome(items: list[Any], **options: Any) -> list[Any]:
         timed = source(items).assign_timestamps(lambda r: float(r[0]))
         out = tr.sinks.Collect()
-        timed.key_by(lambda r: 0).window(windows).aggregate(Total(), **options).sink_to(out)
+        timed.key_by(lambda r: 0).window(windows, early=early).aggregate(Total(), **options).sink_to(out)
         tr.testing.run(timed.env)
         return [tuple(one) for one in out.result()]
 
     assert outcome([(1, 3), (6, -5), (7, 4)], on_error=ASIDE) == outcome([(1, 3), (7, 4)])
+    assert outcome([(1, 3), (6, -5)], on_error=ASIDE) == outcome([(1, 3)])  # nothing comes behind it
+
+
+@pytest.mark.parametrize("windows", [tr.Tumbling(10), tr.CountWindow(2)])
+def test_a_window_without_a_result_fails_the_job_and_sets_no_record_aside(windows: Any) -> None:
+    class NoTwo(tr.AggregateFunction):
+        def create_accumulator(self) -> int:
+            return 0
+
+        def add(self, value: Any, accumulator: int) -> int:
+            return accumulator + 1
+
+        def get_result(self, accumulator: int) -> int:
+            return 1 // (2 - accumulator)
+
+    keyed = source([1, 2, 3], restart=tr.NoRestart()).assign_timestamps(float).key_by(lambda r: 0)
+    out = keyed.window(windows, early=tr.Every(records=2)).aggregate(NoTwo(), on_error=ASIDE)
+    out.sink_to(tr.sinks.Collect())
+    with pytest.raises(tr.JobFailed, match="get_result raised ZeroDivisionError"):
+        tr.testing.run(out.env)
 
 
 def test_calls_in_the_order_of_time_go_aside_as_well() -> None:

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Literal, NamedTuple
 
 from tailrace.api.checks.arguments import check_callable, check_methods
+from tailrace.api.failing import ResultFailed
 from tailrace.api.functions import (
     AggregateFunction,
     Context,
@@ -24,7 +25,7 @@ from tailrace.api.restore.kinds import Shaped, accumulators_of, discards
 from tailrace.api.windows.windows import CountSpec
 from tailrace.elements.callables import followed_by, run_to_its_end
 from tailrace.elements.rows import field_getter, made_rows
-from tailrace.errors import GraphError
+from tailrace.errors import GraphError, error_text
 from tailrace.graph.operators import KeyedProcess, Process, Selector, SessionSpec, Triggers, WindowSpec
 from tailrace.state.handles import Delegate, ValueState, states_of
 
@@ -263,11 +264,14 @@ class CountedWindows(Wrapper, KeyedProcessFunction, Shaped):
     def _result(self, key: Any, state: Any, firing: str, fired: _Fired) -> Any:
         if state is None and self.reduce is None:
             state = [one.create_accumulator() for one in self.functions]
-        values = (
-            [state]
-            if self.reduce is not None
-            else [one.get_result(a) for one, a in zip(self.functions, state, strict=True)]
-        )
+        try:
+            values = (
+                [state]
+                if self.reduce is not None
+                else [one.get_result(a) for one, a in zip(self.functions, state, strict=True)]
+            )
+        except Exception as error:
+            raise ResultFailed(f"get_result raised {error_text(error)}") from error
         keys = key if self.several else (key,)
         labels = () if self.triggers is None else (firing, fired.number + 1)
         return made_rows(self.names, [(*keys, *values, *labels)])[0]

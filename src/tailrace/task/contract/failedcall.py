@@ -10,6 +10,8 @@ from tailrace.elements.timestamps import MIN_TIME, NO_TIME
 
 NOTHING: Any = object()
 """A stand-in for a record or a key that is not known."""
+RESULT = "result"
+"""The kind of a call that gives the result of a window: no record is to blame if it fails."""
 
 
 @dataclass(eq=False)

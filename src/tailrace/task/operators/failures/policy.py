@@ -7,11 +7,11 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, TypeVar
 
-from tailrace.api.failing import FAIL, Failed, Retry, aside_of
+from tailrace.api.failing import FAIL, Failed, ResultFailed, Retry, aside_of
 from tailrace.elements.columns.misfit import Misfit
 from tailrace.errors import OWN_FOLDER, TailraceError, UserCodeError, message_of, short_repr
 from tailrace.graph.graph import Node
-from tailrace.task.contract.failedcall import NOTHING, FailedCall
+from tailrace.task.contract.failedcall import NOTHING, RESULT, FailedCall
 from tailrace.task.contract.usercode import FUSED, ResultMisfit, raised_text, user_error
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.failures.spare import Spare
@@ -145,12 +145,12 @@ def policy_of(node: Node, ctx: OperatorContext) -> FailurePolicy | None:
 
 
 def is_of_record(error: Exception) -> bool:
-    """True if an error may be due to the record at hand. What Tailrace refuses (the use of state without a key), and a lack
-    of memory, have other reasons."""
+    """True if an error may be due to the record at hand. What Tailrace refuses (the use of state without a key), a lack of
+    memory, and the result of a window have other reasons."""
     if isinstance(error, UserCodeError):
-        cause = error.__cause__
-        return not error.permanent and (not isinstance(cause, Exception) or is_of_record(cause))
-    return isinstance(error, Misfit) or not isinstance(error, TailraceError | MemoryError)
+        cause, of_result = error.__cause__, isinstance(error.call, FailedCall) and error.call.what == RESULT
+        return not (error.permanent or of_result) and (not isinstance(cause, Exception) or is_of_record(cause))
+    return isinstance(error, Misfit) or not isinstance(error, TailraceError | MemoryError | ResultFailed)
 
 
 def _text_of(error: Exception) -> str:

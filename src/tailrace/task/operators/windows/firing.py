@@ -20,6 +20,7 @@ from tailrace.errors import IncompatibleState, short_repr
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import SessionWindow, Window, key_columns
 from tailrace.task.channels.keys import FieldReader
+from tailrace.task.contract.failedcall import RESULT
 from tailrace.task.contract.usercode import raised_text
 from tailrace.task.operators.aggregates.arrow import GroupedBatch, result_arrays
 from tailrace.task.operators.aggregates.running import StatefulTask
@@ -145,7 +146,9 @@ class WindowedTask(StatefulTask):
             return tuple([f.get_result(a) for f, a in zip(self.functions, state, strict=True)])
         except Exception as error:
             where = place_of(key, start)
-            raise self.user_error(error, what=f"{where}: get_result raised {raised_text(error)}") from error
+            made = self.user_error(error, what=f"{where}: get_result raised {raised_text(error)}")
+            made.call.what = RESULT
+            raise made from error
 
     def _record_batch(self, fired: list[Fired], results: list[tuple[Any, ...]]) -> pa.RecordBatch:
         grouped = self.grouped_nothing()

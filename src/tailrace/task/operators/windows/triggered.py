@@ -57,12 +57,14 @@ class TriggeredWindowTask(WindowTask):
     # Records in.
 
     def take_rows(self, rows: Rows) -> None:
-        self._ready = []
-        super().take_rows(rows)
+        try:
+            super().take_rows(rows)
+        except Exception:
+            self._ready = []  # the batch is undone, or the job fails
+            raise
         self._send()
 
     def take_columns(self, batch: Columns) -> None:
-        self._ready = []
         super().take_columns(batch)
         self._send()
 
