@@ -137,6 +137,34 @@ def test_windows_go_on_without_early_results_by_the_clock(story: Story) -> None:
     assert {labels[0] for _, *labels in found[:-1]} <= {"early"}
 
 
+def with_lateness(seconds: float, form: str) -> Any:
+    """Counts of windows of ten seconds, and the late ones of the records, each third of which is a minute old."""
+
+    def build(env: tr.Environment) -> tr.DataStream:
+        at = lambda i: (i % 2, 4 * i - 60 * (i % 3 == 2), i)  # noqa: E731
+        source = env.from_source(tr.sources.Generator(at, rate=1_000.0, count=N), uid="source", parallelism=1)
+        columns = source.to_columns("k long, at long, i long", uid="columns")
+        stream = columns if form == "columns" else columns.to_rows()
+        keyed = stream.assign_timestamps("at", uid="times").key_by("k")
+        counted = keyed.window(tr.Tumbling(10), allowed_lateness=seconds).count(uid="windows")
+        late = counted.side_output("late").map(lambda row: ("late", row.i), uid="late")
+        return counted.map(lambda row: tuple(row)[:2] + tuple(row)[3:], uid="tuples").union(late)
+
+    return build
+
+
+@pytest.mark.parametrize("form", ["rows", "columns"])
+def test_a_window_that_is_gone_stays_gone_with_a_longer_lateness(story: Story, form: str) -> None:
+    """It would come back with its late records alone, and the result with all of them would be replaced."""
+    found = gone_on(story, with_lateness(2, form), with_lateness(100, form))
+    late = [one[1] for one in found if one[0] == "late"]
+    last: dict[Any, int] = {}
+    for key, start, count in (one for one in found if one[0] != "late"):
+        assert count > last.get((key, start), 0)
+        last[key, start] = count
+    assert late and sum(last.values()) + len(late) == N
+
+
 @pytest.mark.parametrize(
     ("before", "after", "last"),
     [({}, {"keep": 5}, 5), ({"keep": 50}, {"keep": 5}, 5), ({"keep": 15}, {"keep": 45}, 45), ({"keep": 50}, {}, N)],

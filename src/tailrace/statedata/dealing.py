@@ -30,7 +30,7 @@ from tailrace.statedata.stored import StoredCheckpoint
 from tailrace.task.channels.channel_logs import LogFrame
 from tailrace.task.operators.broadcasts.waiting import waiting_of
 from tailrace.task.operators.stores.chunks import BLOCK, KeptBlock, read_block, write_blocks
-from tailrace.task.subtask.snapshot import OperatorMeta, read_meta, with_expiries
+from tailrace.task.subtask.snapshot import OperatorMeta, read_meta, with_key_groups
 
 Array = np.ndarray[Any, Any]
 _OF_ENTRIES = (WAITING.name, CALLS.name, JOINED.name)
@@ -118,10 +118,18 @@ class Dealing:
         if part.meta is None or self.copies:
             return part.meta
         meta = read_meta(part.meta)
-        if not meta.expiries:
+        if not meta.expiries and not meta.closed:
             return part.meta
         metas = [(one, read_meta(one.meta)) for one in self._parts[part.uid] if one.meta is not None]
-        return with_expiries(part.meta, {table: self._expiry(table, metas) for table in meta.expiries})
+        expiries = {table: self._expiry(table, metas) for table in meta.expiries}
+        closed = [
+            (*groups, time) for _, one in metas for *range_, time in one.closed for groups in self._dealt(*range_)
+        ]
+        return with_key_groups(part.meta, expiries, closed)
+
+    def _dealt(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """The key groups from now on that come from the key groups [first, last)."""
+        return ((first + shift, last + shift) for shift in range(0, self.groups, self.old))
 
     def _expiry(self, table: str, metas: list[tuple[OperatorPart, OperatorMeta]]) -> Expiry:
         """The lifetime of a table in every subtask, with what each key group had reached as its floor."""
@@ -141,11 +149,7 @@ class Dealing:
             max(one.offset for one in every),
             any(one.pending for one in every),
             every[0].attempt,
-            [
-                (first + shift, last + shift, time, over)
-                for shift in range(0, self.groups, self.old)
-                for first, last, time, over in floors
-            ],
+            [(*groups, time, over) for *range_, time, over in floors for groups in self._dealt(*range_)],
         )
 
     def frame(self, frame: LogFrame) -> LogFrame:

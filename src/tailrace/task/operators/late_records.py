@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -41,20 +41,24 @@ class Floors:
         if not self.ranges:
             take(batch)
             return
+        ctx, reached = self._ctx, self._ctx.watermark_time
+        try:
+            for time, part in self.parts(batch, key, reached):
+                ctx.watermark_time = time
+                take(part)
+        finally:
+            ctx.watermark_time = reached
+
+    def parts(self, batch: Batch, key: Selector, least: int) -> Iterator[tuple[int, Batch]]:
+        """The records of a batch, by the times of their key groups: that of a range, or `least` if it is later."""
         node, ctx = self._node, self._ctx
-        reached = ctx.watermark_time
         groups = KeyReader(key, node.name, ctx.subtask, ctx.services.max_parallelism, node.written).groups(batch)
-        times = np.full(len(batch), reached, np.int64)
+        times = np.full(len(batch), least, np.int64)
         for first, last, time in self.ranges:
             inside = (groups >= first) & (groups < last)
             times[inside] = np.maximum(times[inside], time)
         floors, which = np.unique(times, return_inverse=True)
-        try:
-            for at, part in batch.partition(which.astype(np.int64), len(floors)):
-                ctx.watermark_time = int(floors[at])
-                take(part)
-        finally:
-            ctx.watermark_time = reached
+        return ((int(floors[at]), part) for at, part in batch.partition(which.astype(np.int64), len(floors)))
 
 
 def least_time(operator: OperatorTask, batch: Batch, what: str) -> int:

@@ -41,6 +41,8 @@ class OperatorMeta(msgspec.Struct, array_like=True):
     """The schemas of its side outputs in columns, by their tags, if they were found out."""
     expiries: dict[str, Expiry] = {}
     """The lifetimes of the entries of tables with a time to live, by table."""
+    closed: list[tuple[int, int, int]] = []
+    """Key groups [first, last), and the last microsecond up to which their windows are closed (`OperatorTask.closed`)."""
 
     @property
     def came(self) -> int:
@@ -69,10 +71,10 @@ def with_broadcast_states(
     return _encoder.encode(meta)
 
 
-def with_expiries(data: bytes, expiries: dict[str, Expiry]) -> bytes:
-    """The meta of a subtask with other lifetimes."""
+def with_key_groups(data: bytes, expiries: dict[str, Expiry], closed: list[tuple[int, int, int]]) -> bytes:
+    """The meta of a subtask with what it has of other key groups."""
     meta = read_meta(data)
-    meta.expiries = expiries
+    meta.expiries, meta.closed = expiries, closed
     return _encoder.encode(meta)
 
 
@@ -132,11 +134,9 @@ class TaskSnapshot:
         sides = {tag: saved for tag, one in operator.side_schemas.items() if (saved := one.to_bytes()) is not None}
         if arrived >= LAST_TIME or operator.generates_watermarks:
             arrived = MIN_TIME  # the end of event time comes with the end of the input
-        meta = _encoder.encode(
-            OperatorMeta(
-                reached, data, self._rested, self._round, schema, operator.floors(), arrived, sides, operator.expiries()
-            )
-        )
+        of_groups = {"floors": operator.floors(), "expiries": operator.expiries(), "closed": operator.closed()}
+        made = OperatorMeta(reached, data, self._rested, self._round, schema, arrived=arrived, sides=sides, **of_groups)
+        meta = _encoder.encode(made)
         kind, shape = kind_of(operator.node.operator), shape_of(operator.node.operator)
         part = OperatorPart(ctx.uid, ctx.name, ctx.subtask, ctx.parallelism, operator.finished, meta, tables, kind=kind)
         self.parts.append(part)

@@ -190,6 +190,8 @@ class Restorer:
             operator.restore(parts)
         except msgspec.MsgspecError as error:  # the state is of no known kind
             raise IncompatibleState(unreadable(ctx.name, ctx.uid, error)) from error
+        if as_before and arrived > MIN_TIME:
+            operator.restore_closed([one for meta in own_metas for one in meta.closed])
         if anew:
             operator.start_anew()
 

@@ -18,9 +18,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tailrace.elements.batches import Columns, Rows, Times
+from tailrace.elements.batches import Batch, Columns, Rows, Times
+from tailrace.elements.keygroups import group_range
 from tailrace.elements.slottables import Slots
-from tailrace.elements.timestamps import is_late
+from tailrace.elements.timestamps import LAST_TIME, MIN_TIME, is_late
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Window
 from tailrace.task.channels.keys import column_of, settled_keys
@@ -28,7 +29,7 @@ from tailrace.task.operators.aggregates.accumulators import NotInArrays
 from tailrace.task.operators.aggregates.arrow import GroupedBatch
 from tailrace.task.operators.aggregates.grouping import SlotGrouping, Windows
 from tailrace.task.operators.context import OperatorContext
-from tailrace.task.operators.late_records import set_aside
+from tailrace.task.operators.late_records import Floors, set_aside
 from tailrace.task.operators.timer_heap import timers_of
 from tailrace.task.operators.windows.firing import WindowedTask
 from tailrace.task.operators.windows.load import into_arrays, into_entries
@@ -61,12 +62,36 @@ class WindowTask(WindowedTask):
         self._grouping: SlotGrouping | None = None
         self._nulls = False
         """True if keys are known to be null now and then."""
+        self._closed_before = Floors(node, ctx)
+        """Windows that were closed before a start with a longer allowed lateness, by their last microsecond."""
+        self._closed_until = MIN_TIME
+        """That of the key groups of the records at hand."""
         # Arrays must fit in memory, and a table on disk may be larger.
         possible = self._calendar is None and self.spec.triggers is None and self.table.base.mutable
         self._in_columns = self.is_vectorised() and node.form == "columns" and possible
         """True if arrays may be tried, or continued."""
 
+    def closed(self) -> list[tuple[int, int, int]]:
+        reached, groups = self.ctx.watermark_time, self.ctx.services.max_parallelism
+        if self.in_loop or not MIN_TIME < reached < LAST_TIME:
+            return []
+        own = group_range(self.ctx.subtask, self.ctx.parallelism, groups)
+        return [(own.start, own.stop, reached - self.spec.allowed_lateness), *self._closed_before.ranges]
+
+    def restore_closed(self, closed: list[tuple[int, int, int]]) -> None:
+        self._closed_before.ranges = closed
+        self._closed_before.pass_by(self.ctx.watermark_time - self.spec.allowed_lateness)
+
     # Records in.
+
+    def _take(self, batch: Batch) -> None:
+        if not self._closed_before.ranges:
+            super()._take(batch)
+            return
+        for until, part in self._closed_before.parts(batch, self.spec.key, MIN_TIME):
+            self._closed_until = until
+            super()._take(part)
+        self._closed_until = MIN_TIME
 
     def check_range(self, room: int, *times: int) -> None:
         super().check_range(room, *times)
@@ -85,6 +110,8 @@ class WindowTask(WindowedTask):
         inside = times < ends
         if self.in_loop:
             return inside
+        if self._closed_until > MIN_TIME:
+            inside &= ends > self._closed_until + 1
         return inside & ~is_late(ends + (self.spec.allowed_lateness - 1), self.ctx.watermark_time)
 
     def end_of(self, start: int) -> int:
@@ -322,6 +349,7 @@ class WindowTask(WindowedTask):
     def advance(self, time: int, limit: int) -> bool:
         self.ctx.watermark_time = time
         self.reached.pass_by(time)
+        self._closed_before.pass_by(time - self.spec.allowed_lateness)
         if self._windows is not None:
             self._advance_columns(self._windows, time, limit)
         else:
