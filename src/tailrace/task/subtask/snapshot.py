@@ -134,8 +134,8 @@ class TaskSnapshot:
         sides = {tag: saved for tag, one in operator.side_schemas.items() if (saved := one.to_bytes()) is not None}
         if arrived >= LAST_TIME or operator.generates_watermarks:
             arrived = MIN_TIME  # the end of event time comes with the end of the input
-        of_groups = {"floors": operator.floors(), "expiries": operator.expiries(), "closed": operator.closed()}
-        made = OperatorMeta(reached, data, self._rested, self._round, schema, arrived=arrived, sides=sides, **of_groups)
+        floors, expiries, closed = operator.floors(), operator.expiries(), operator.closed()
+        made = OperatorMeta(reached, data, self._rested, self._round, schema, floors, arrived, sides, expiries, closed)
         meta = _encoder.encode(made)
         kind, shape = kind_of(operator.node.operator), shape_of(operator.node.operator)
         part = OperatorPart(ctx.uid, ctx.name, ctx.subtask, ctx.parallelism, operator.finished, meta, tables, kind=kind)
