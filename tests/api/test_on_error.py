@@ -133,6 +133,45 @@ def test_what_a_failed_call_has_changed_in_its_record_is_undone(
     assert [failed.record for failed in bad.result()] == [{"n": 2}]
 
 
+def not_two(n: int) -> int:
+    if n == 2:
+        raise ValueError("two")
+    return n
+
+
+def windowed(stream: tr.DataStream, windows: Any = None) -> tr.WindowedStream:
+    return stream.assign_timestamps(float).key_by(lambda n: 0).window(windows or tr.Tumbling(10))
+
+
+COMPOSED: dict[str, Callable[[tr.DataStream], Any]] = {
+    "top": lambda s: s.key_by(lambda n: 0).top(9, by=not_two, on_error=ASIDE),
+    "top of windows": lambda s: windowed(s).top(9, by=not_two, on_error=ASIDE),
+    "rank of counted windows": lambda s: windowed(s, tr.CountWindow(9)).rank(by=not_two, on_error=ASIDE),
+    "gaps": lambda s: windowed(s, tr.Session(not_two)).process(lambda k, w, records, ctx: records, on_error=ASIDE),
+    "lag": lambda s: s.key_by(lambda n: 0).lag(of=not_two, on_error=ASIDE),
+    "sample": lambda s: s.sample(1.0, by=not_two, on_error=ASIDE),
+    "split": lambda s: s.split(lambda n: not_two(n) > 0, on_error=ASIDE)[0],
+    "split by name": lambda s: s.split(lambda n: "all" if not_two(n) else "none", into=["all", "none"], on_error=ASIDE)[
+        0
+    ],
+}
+
+
+@pytest.mark.parametrize("verb", COMPOSED)
+def test_verbs_that_are_made_of_others_set_the_record_aside_where_its_code_failed(verb: str) -> None:
+    made = COMPOSED[verb](stream())
+    good, bad = made.sink_to(tr.sinks.Collect()), made.side_output("errors").sink_to(tr.sinks.Collect())
+    tr.testing.run(made.env)
+    assert len(good.result()) == 2 and [failed.record for failed in bad.result()] == [2]
+
+
+def test_records_that_fail_in_windows_and_what_fails_for_windows_are_one_side_output() -> None:
+    found = windowed(stream(on_error=ASIDE), tr.Session(not_two)).process(lambda key, window, records, ctx: 1 // 0)
+    bad = found.side_output("errors").sink_to(tr.sinks.Collect())
+    tr.testing.run(found.env)
+    assert [failed.record if failed.record == 2 else failed.record.records for failed in bad.result()] == [2, [1], [3]]
+
+
 def test_a_result_that_is_no_value_goes_aside_with_what_is_wrong() -> None:
     env = tr.Environment(parallelism=1)
     made = env.from_collection([1], uid="numbers").map(lambda n: (m for m in [n]), on_error=ASIDE)

@@ -33,9 +33,9 @@ from tailrace.api.checks.arguments import (
 )
 from tailrace.api.checks.event_time import check_behind_source, check_clock_options, check_in_order, check_lifetimes
 from tailrace.api.checks.hints import CONNECTED, VERBS, WINDOWED
-from tailrace.api.checks.side_outputs import side_of
+from tailrace.api.checks.side_outputs import failed_of, side_of
 from tailrace.api.connectors import Sink
-from tailrace.api.failing import FAIL, HasKey, OnError, Retry, aside_of, check_on_error
+from tailrace.api.failing import FAIL, HasKey, OnError, Retry, check_on_error
 from tailrace.api.functions import (
     AggregateFunction,
     AsyncFunction,
@@ -443,10 +443,10 @@ class DataStream(LoopStream):
         late = joins.late_of_windows(self, tag)
         if late is not None:
             return late  # type: ignore[no-any-return]
+        failed = failed_of(self, tag)
+        if failed:
+            return DataStream(self.env, tuple((node.id, tag) for node in failed), "rows")
         node = side_of(self, tag)
-        aside = aside_of(node.on_error)
-        if aside is not None and tag == aside.tag:
-            return DataStream(self.env, ((node.id, tag),), "rows")
         if not isinstance(node.operator, ops.Windowed | ops.AssignTimestamps):
             batches = isinstance(node.operator, ops.MapBatches)
             return DataStream(self.env, ((node.id, tag),), "columns" if batches else "rows")
@@ -1054,7 +1054,9 @@ class WindowedStream:
         self, aggregate: AggregateFunction, fn: Any, verb: str, options: dict[str, Any], columns: tuple[str, ...] | None
     ) -> DataStream:
         """The records that a function emits for each list of records that an aggregate gives for a window."""
-        gathered = self._add((("records", aggregate),), None, verb, {**options, "on_error": None})
+        policy, gap = options.get("on_error"), getattr(self._windows, "gap_of", None)
+        before = policy if gap is not None or not isinstance(aggregate, Gather) else None
+        gathered = self._add((("records", aggregate),), None, verb, {**options, "on_error": before})
         name, uid = options.get("name"), options.get("uid")
         where = self.scope.level, title_of(verb, options)
         operator = window_call(fn, self._keyed.key, self._windows, self._lateness, *where)
@@ -1062,6 +1064,7 @@ class WindowedStream:
             **options,
             "name": None if name is None else f"{name}-function",
             "uid": None if uid is None else f"{uid}-function",
+            "on_error": policy if isinstance(aggregate, Gather) else FAIL,
         }
         if isinstance(operator, ops.KeyedProcess):
             gathered = gathered.key_by(operator.key, on_error=FAIL)

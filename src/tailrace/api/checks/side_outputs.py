@@ -31,15 +31,24 @@ if TYPE_CHECKING:
     from tailrace.api.nodes import Stream
 
 
+def failed_of(stream: Stream, tag: Any) -> list[Node]:
+    """The operators that set failed records aside to `tag`: that of a stream, or of which it is a side output, and the
+    windows in front of an operator that calls a function for them."""
+    if len(stream._upstreams) != 1:
+        return []
+    nodes = stream.env._graph.nodes
+    node = nodes[stream._upstreams[0][0]]
+    calls = isinstance(getattr(node.operator, "fn", None), WindowCall)
+    some = [node, nodes[node.inputs[0].source]] if calls else [node]
+    return [one for one in some if (aside := aside_of(one.on_error)) is not None and aside.tag == tag]
+
+
 def side_of(stream: Stream, tag: Any) -> Node:
     """The operator of a stream that has the side output `tag`. Raises `GraphError` if it cannot have one."""
     check_name(tag, "side_output", "the tag")
     if len(stream._upstreams) != 1 or stream._upstreams[0][1] is not None:
         raise GraphError("side_output: call it on the stream of one operator, before union or another side_output")
     node = stream.env._graph.nodes[stream._upstreams[0][0]]
-    aside = aside_of(node.on_error)
-    if aside is not None and tag == aside.tag:
-        return node
     if isinstance(node.operator, DropDuplicates) and not (node.operator.timed and node.operator.within):
         raise GraphError(
             f"side_output: {node.name!r} has no late records: give it within=..., on a stream with event time"
