@@ -145,7 +145,7 @@ class Story:
     def draw(self) -> None:
         """Draws a declaration; often the one that it was, with another lifetime."""
         clock = self.chance.choice(
-            ["processing", "event"] if self.ttl is None else [self.ttl.clock] * 4 + ["processing"]
+            ["processing", "event"] if self.ttl is None else [self.ttl.clock] * 4 + ["processing", "event"]
         )
         stops = clock == "processing" and self.chance.random() < 0.4
         if self.ttl is not None and clock == self.ttl.clock and self.chance.random() < 0.8:

@@ -70,13 +70,30 @@ def test_late_records_and_the_allowed_lateness_go_by_the_end_of_the_day(form: st
     assert late == [second - 2]
 
 
+CHANGES = {
+    "Europe/Berlin": ["2024-03-31T01", "2024-10-27T01"],
+    "America/Sao_Paulo": ["2018-02-18T02", "2018-11-04T03"],
+    "Asia/Beirut": ["2024-03-30T22", "2024-10-26T21"],
+    "Pacific/Apia": ["2011-12-30T10", "2012-03-31T14"],
+    "Asia/Kathmandu": ["1985-12-31T18:30"],
+}
+"""Changes of clocks: of those in the second and the third zone the one leaves out midnight, the other comes back to the day
+before; the fourth left out a whole day."""
+
+
 @pytest.mark.parametrize(
     "zone", ["Europe/Berlin", "America/Sao_Paulo", "Asia/Beirut", "Pacific/Apia", "Asia/Kathmandu"]
 )
 @pytest.mark.parametrize("windows", [("day", 1), ("day", 7), ("month", 1), ("day", 3)])
 def test_a_calendar_knows_the_day_of_each_time(zone: str, windows: Any) -> None:
     calendar, chance = Calendar(CalendarWindows(*windows, zone)), random.Random(f"{zone} {windows}")
-    times = np.array([chance.randrange(-(10**15), 4 * 10**15) for _ in range(300)])
+    changes = [micros(datetime.fromisoformat(f"{one}:00"[:16] + "+00:00")) for one in CHANGES[zone]]
+    near = [
+        change + minutes * 60_000_000 + chance.randint(-1, 1)
+        for change in changes
+        for minutes in range(-1500, 1501, 60)
+    ]
+    times = np.array([*near, *(chance.randrange(-(10**15), 4 * 10**15) for _ in range(200))])
     starts = calendar.starts(times)
     ends = calendar.ends(starts)
     assert (starts <= times).all() and (times < ends).all()
