@@ -135,7 +135,7 @@ ANEW = {
     "StatefulTask": "_looked",
     "Task": "_order _sleeps_until did idle",  # what is due, and figures
     "TaskCheckpoints": "held_by in_line just_cut snapshot worked",  # cuts under way are given up
-    "WindowTask": "_types",
+    "WindowTask": "_closed_until _types",
     "Work": "_today _turns been_round brought_in grants last_count only_looked story",  # of one step, and figures
     "RecordedGate": "on_arrival",  # of a hot standby
 }
