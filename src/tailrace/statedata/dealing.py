@@ -123,11 +123,11 @@ class Dealing:
         metas = [(one, read_meta(one.meta)) for one in self._parts[part.uid] if one.meta is not None]
         expiries = {table: self._expiry(table, metas) for table in meta.expiries}
         closed = [
-            (*groups, time) for _, one in metas for *range_, time in one.closed for groups in self._dealt(*range_)
+            (*groups, time) for _, one in metas for *range_, time in one.closed for groups in self._groups_from(*range_)
         ]
         return with_key_groups(part.meta, expiries, closed)
 
-    def _dealt(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+    def _groups_from(self, first: int, last: int) -> Iterator[tuple[int, int]]:
         """The key groups from now on that come from the key groups [first, last)."""
         return ((first + shift, last + shift) for shift in range(0, self.groups, self.old))
 
@@ -149,7 +149,7 @@ class Dealing:
             max(one.offset for one in every),
             any(one.pending for one in every),
             every[0].attempt,
-            [(*groups, time, over) for *range_, time, over in floors for groups in self._dealt(*range_)],
+            [(*groups, time, over) for *range_, time, over in floors for groups in self._groups_from(*range_)],
         )
 
     def frame(self, frame: LogFrame) -> LogFrame:

@@ -212,12 +212,12 @@ class OperatorTask(OperatorCutState):
         """Restored floors that event time has not reached."""
         return []
 
-    def closed(self) -> list[tuple[int, int, int]]:
+    def closed_times(self) -> list[tuple[int, int, int]]:
         """Key groups [first, last), each with the last microsecond up to which its windows are closed."""
         return []
 
     def restore_closed(self, closed: list[tuple[int, int, int]]) -> None:
-        """Takes what `closed` returned in old subtasks. Called before `open` and after `restore`."""
+        """Takes what `closed_times` returned in old subtasks. Called before `open` and after `restore`."""
 
     def prepared_output(self, checkpoint: int) -> list[tuple[int, bytes]]:
         """Parts to publish once the checkpoint is complete (sinks only), each with the first checkpoint that had it.

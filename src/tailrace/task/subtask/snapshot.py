@@ -42,7 +42,7 @@ class OperatorMeta(msgspec.Struct, array_like=True):
     expiries: dict[str, Expiry] = {}
     """The lifetimes of the entries of tables with a time to live, by table."""
     closed: list[tuple[int, int, int]] = []
-    """Key groups [first, last), and the last microsecond up to which their windows are closed (`OperatorTask.closed`)."""
+    """Key groups [first, last), and the last microsecond up to which their windows are closed (`OperatorTask.closed_times`)."""
 
     @property
     def came(self) -> int:
@@ -134,7 +134,7 @@ class TaskSnapshot:
         sides = {tag: saved for tag, one in operator.side_schemas.items() if (saved := one.to_bytes()) is not None}
         if arrived >= LAST_TIME or operator.generates_watermarks:
             arrived = MIN_TIME  # the end of event time comes with the end of the input
-        floors, expiries, closed = operator.floors(), operator.expiries(), operator.closed()
+        floors, expiries, closed = operator.floors(), operator.expiries(), operator.closed_times()
         made = OperatorMeta(reached, data, self._rested, self._round, schema, floors, arrived, sides, expiries, closed)
         meta = _encoder.encode(made)
         kind, shape = kind_of(operator.node.operator), shape_of(operator.node.operator)

@@ -65,13 +65,13 @@ class WindowTask(WindowedTask):
         self._closed_before = Floors(node, ctx)
         """Windows that were closed before a start with a longer allowed lateness, by their last microsecond."""
         self._closed_until = MIN_TIME
-        """That of the key groups of the records at hand."""
+        """The last microsecond up to which they were closed, in the key groups of the records at hand."""
         # Arrays must fit in memory, and a table on disk may be larger.
         possible = self._calendar is None and self.spec.triggers is None and self.table.base.mutable
         self._in_columns = self.is_vectorised() and node.form == "columns" and possible
         """True if arrays may be tried, or continued."""
 
-    def closed(self) -> list[tuple[int, int, int]]:
+    def closed_times(self) -> list[tuple[int, int, int]]:
         reached, groups = self.ctx.watermark_time, self.ctx.services.max_parallelism
         if self.in_loop or not MIN_TIME < reached < LAST_TIME:
             return []
