@@ -42,7 +42,7 @@ class OperatorMeta(msgspec.Struct, array_like=True):
     expiries: dict[str, Expiry] = {}
     """The lifetimes of the entries of tables with a time to live, by table."""
     closed: list[tuple[int, int, int]] = []
-    """Key groups [first, last), and the last microsecond up to which their windows are closed (`OperatorTask.closed_times`)."""
+    """Key groups [first, last), and up to which microsecond their windows are closed (`OperatorTask.closed_times`)."""
 
     @property
     def came(self) -> int:
