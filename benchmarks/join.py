@@ -150,7 +150,13 @@ def _tailrace(spec: JoinSpec, found: list[float]) -> Callable[[], Any]:
     ]
     pairs = sides[0].join(sides[1], within=(-10, 10))
     pairs.sink_to(tr.sinks.Callback(lambda pair: found.append(pair[0][1] + pair[1][1])))
-    return lambda: tr.testing.run(env)
+    return lambda: _as_busy(env)
+
+
+def _as_busy(env: tr.Environment) -> None:
+    """Runs a job as `tr.testing.run` does, with the steps that a busy worker makes."""
+    steps = replace(tr.testing.Conditions.calm(), budget=(LARGE, LARGE))
+    simulate(env, "join", 0, steps, pickled=False, keep_trace=False).await_termination()
 
 
 VERBS: dict[str, Callable[[tr.KeyedStream, tr.KeyedStream], tr.DataStream]] = {
@@ -167,11 +173,8 @@ def _tailrace_columns(spec: JoinSpec, found: list[float]) -> Callable[[], Any]:
     totals = Totals()
     VERBS[spec.verb](sides[0], sides[1]).sink_to(totals)
 
-    # As `tr.testing.run`, with the steps that a busy worker makes.
-    steps = replace(tr.testing.Conditions.calm(), budget=(LARGE, LARGE))
-
     def job() -> None:
-        simulate(env, "join", 0, steps, pickled=False, keep_trace=False).await_termination()
+        _as_busy(env)
         found.extend([totals.count, totals.total])
 
     return job
