@@ -153,6 +153,35 @@ def with_lateness(seconds: float, form: str) -> Any:
     return build
 
 
+class Results(tr.WindowFunction):
+    """Start of each window, and the number of its results so far."""
+
+    so_far = tr.ValueState(int, default=0)
+
+    def process(self, key: Any, window: Any, records: list[Any], ctx: tr.Context) -> Any:
+        self.so_far.value += 1
+        yield window.start, self.so_far.value
+
+
+def results(windows: Any, seconds: float) -> Any:
+    def build(env: tr.Environment) -> tr.DataStream:
+        source = tr.sources.Generator(lambda i: (i, 4.0 * i - 60 * (i % 3 == 2)), rate=1_000.0, count=N)
+        timed = env.from_source(source, uid="source", parallelism=1).assign_timestamps(lambda r: r[1], uid="times")
+        found = timed.key_by(lambda r: 0).window(windows, late=tr.Every(records=1), allowed_lateness=seconds)
+        return found.process(Results(), uid="results")
+
+    return build
+
+
+@pytest.mark.parametrize("windows", [tr.Tumbling(20), tr.Sliding(40, 20), tr.Tumbling("1 day", zone="Asia/Kolkata")])
+def test_state_of_a_window_stays_as_long_as_its_results_may_come(story: Story, windows: Any) -> None:
+    """Its timer was set in a job with less allowed lateness."""
+    found = gone_on(story, results(windows, 30), results(windows, 300))
+    assert Counter(found) == Counter(
+        (start, n) for start, most in dict(sorted(found)).items() for n in range(1, most + 1)
+    )
+
+
 @pytest.mark.parametrize("form", ["rows", "columns"])
 def test_a_window_that_is_gone_stays_gone_with_a_longer_lateness(story: Story, form: str) -> None:
     """It would come back with its late records alone, and the result with all of them would be replaced."""

@@ -9,6 +9,8 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
+
 from tailrace.api.checks.arguments import check_callable, check_methods
 from tailrace.api.failing import ResultFailed
 from tailrace.api.functions import (
@@ -23,6 +25,7 @@ from tailrace.api.functions import (
 )
 from tailrace.api.restore.kinds import Shaped, accumulators_of, discards
 from tailrace.api.windows.windows import CountSpec
+from tailrace.elements.calendars import Calendar
 from tailrace.elements.callables import followed_by, run_to_its_end
 from tailrace.elements.rows import field_getter, made_rows
 from tailrace.errors import GraphError, error_text
@@ -102,10 +105,13 @@ class StatefulWindowCall(WindowCall, KeyedProcessFunction, Delegate):
     """Calls of the user's function with the results of a window, and state of that window. The state is cleared behind the
     last result that the window can have."""
 
-    def __init__(self, fn: Any, columns: int | None, timed: bool, lateness: float) -> None:
+    def __init__(
+        self, fn: Any, columns: int | None, timed: bool, lateness: int, windows: WindowSpec | CountSpec
+    ) -> None:
         super().__init__(fn, columns, timed)
         self.lateness = lateness
-        """Seconds for which late results may follow the final one."""
+        """Microseconds for which late results may follow the final one."""
+        self.windows = windows
 
     def process(self, row: Any, ctx: Context) -> Any:
         key, window, records = parts_of(row, self.columns, self.timed)
@@ -114,14 +120,25 @@ class StatefulWindowCall(WindowCall, KeyedProcessFunction, Delegate):
     def _end_call(self, window: WindowBounds, ctx: Context) -> None:
         if self.lateness and window.end is not None:
             if isinstance(window.end, datetime):  # in UTC: within a zone Python adds to the wall clock
-                ctx.set_timer(event_time=window.end.astimezone(UTC) + timedelta(seconds=self.lateness))
+                ctx.set_timer(event_time=window.end.astimezone(UTC) + timedelta(microseconds=self.lateness))
             else:
-                ctx.set_timer(event_time=window.end + self.lateness)
+                ctx.set_timer(event_time=window.end + self.lateness / 1e6)
         elif window.firing == "final":
             self._clear()
 
     def on_timer(self, timestamp: float, ctx: Context) -> None:
-        self._clear()
+        goes = (self._end_of(round(ctx.key[1] * 1e6)) + self.lateness) / 1e6
+        if goes > timestamp:  # it was set in a job with less allowed lateness
+            ctx.set_timer(event_time=goes)
+        else:
+            self._clear()
+
+    def _end_of(self, start: int) -> int:
+        """The end of the window that begins at a time, both in microseconds."""
+        assert isinstance(self.windows, WindowSpec)
+        if self.windows.calendar is None:
+            return start + self.windows.size
+        return int(Calendar(self.windows.calendar).ends(np.array([start]))[0])
 
     def _clear(self) -> None:
         for name in states_of(self):
@@ -137,7 +154,8 @@ def window_call(
     if not states_of(fn):
         return Process(WindowCall(fn, columns, timed), "wait")
     check_window_state(windows, level, verb)
-    call = StatefulWindowCall(fn, columns, timed, lateness / 1e6)
+    assert not isinstance(windows, SessionSpec)
+    call = StatefulWindowCall(fn, columns, timed, lateness, windows)
     return KeyedProcess(call, partial(state_key, columns, timed), "wait")
 
 
