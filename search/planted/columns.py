@@ -1,4 +1,5 @@
-"""Bugs to be planted where state is in columns: in aggregates, windows, sessions, and versions that count for a while."""
+"""Bugs to be planted where state is in columns: in aggregates, windows, sessions, and versions that count for a while; and
+in tables that come as changes and windows of all records."""
 
 from __future__ import annotations
 
@@ -7,6 +8,8 @@ from unittest import mock
 
 from search.planted.ordering import alone
 from search.planted.patches import RANDOM, Bug, Patches, method
+from tailrace.api.joins.changes import ChangeJoin
+from tailrace.api.windows.functions import CountedWindows
 from tailrace.task.operators.aggregates.state import ColumnState
 from tailrace.task.operators.joins.versions import ColumnVersionsTask
 from tailrace.task.operators.windows.fronts import TimerFront
@@ -59,7 +62,43 @@ def _versions_count_for_ever() -> Patches:
     return [method(ColumnVersionsTask, "_emit", make)]
 
 
+def _what_goes_stays() -> Patches:
+    """Bug: in a join of changes partners are found that were taken back before a restore."""
+
+    def make(delete: Any) -> Any:
+        def stale(self: ChangeJoin, port: int, record: Any) -> int | None:
+            number: int | None = delete(self, port, record)
+            if number is not None and number % 4 == 3:
+                self.rows[port][number] = record
+            return number
+
+        return stale
+
+    return [method(ChangeJoin, "_delete", make)]
+
+
+def _last_window_forgotten() -> Patches:
+    """Bug: what is left of windows of records does not come out at the end."""
+
+    def make(on_timer: Any) -> Any:
+        return lambda self, time, ctx: on_timer(self, time, ctx) if ctx.timestamp is None else iter(())
+
+    return [method(CountedWindows, "on_timer", make)]
+
+
 COLUMN_BUGS = (
+    Bug(
+        "a join of changes keeps what was taken back",
+        RANDOM,
+        _what_goes_stays,
+        shape=alone("changes joined"),
+    ),
+    Bug(
+        "what is left of windows of records is forgotten",
+        RANDOM,
+        _last_window_forgotten,
+        shape=alone("whole"),
+    ),
     Bug(
         "an aggregate in columns begins anew behind a restore",
         RANDOM,

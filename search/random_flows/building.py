@@ -17,6 +17,8 @@ WINDOW = 8
 """The size of windows, in seconds of event time; some slide by half of it."""
 COUNT = (1, 3)
 """Numbers of records of windows that do not depend on time."""
+TIMEOUT = 0.002
+"""Seconds of the clock after which a window of so many records is over."""
 GAP = 2
 """The gap of sessions, in seconds of event time."""
 WITHIN = 300.0
@@ -35,7 +37,7 @@ BESIDE = (
     "sessions", "sessions of columns", "counted", "distinct", "distinct in columns", "distinct within", "best", "batched",
     "fired", "fired of columns",
     "ruled", "ruled in order",
-    "last of each", "lagged", "limited", "looked up", "together",
+    "last of each", "lagged", "limited", "looked up", "together", "whole", "changes joined",
 )  # fmt: skip
 """Kinds of operators that emit to an output of their own, beside which the stream goes on."""
 
@@ -431,6 +433,15 @@ class Building:
         self.tell(counted.map(lambda r: ("counted", number, *r), uid=f"counted{number}"))
         return stream
 
+    def _whole(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        number = do.number
+        windows = tr.CountWindow(COUNT[1], timeout=TIMEOUT) if number % 2 else tr.Global()
+        early = tr.Every(records=2, seconds=TIMEOUT / 2) if number % 3 else None
+        parts = stream.key_by(fn.key_of).window(windows, early=early, discarding=early is not None)
+        sums = parts.aggregate(n=tr.Count(), worth=tr.Sum(lambda r: r[2]), **options)
+        self.tell(sums.map(lambda r: ("sum", number, r.key, 0, r.n, r.worth), uid=f"whole{number}"))
+        return stream
+
     def _distinct(self, do: Do, stream: tr.DataStream, options: Any, within: float | None = None) -> tr.DataStream:
         number = do.number
         distinct = stream.key_by(lambda r: r[0]).drop_duplicates(within, **options)
@@ -460,6 +471,17 @@ class Building:
         return stream
 
     # Joins of even ids with odd ones: the stream goes on beside them.
+
+    def _changes_joined(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
+        number, (how, _) = do.number, interval_of(do.number)
+        sides = [
+            half.flat_map(fn.as_changes, uid=f"changes{i}of{number}").key_by(lambda change: fn.key_of(change[1]))
+            for i, half in enumerate(self._halves(do, stream))
+        ]
+        joined = sides[0].join_changes(sides[1], how=how, **options)
+        self.tell(joined.map(lambda change: fn.joined_change(number, how, change), uid=f"joined{number}"))
+        self.tell(stream.map(lambda r: ("sum", number, fn.key_of(r), 0, 1, 0), uid=f"there{number}"))
+        return stream
 
     def _interval_join(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
         how, within = interval_of(do.number)

@@ -68,6 +68,8 @@ Kind = Literal[
     "lived",
     "looked up",
     "together",
+    "whole",
+    "changes joined",
 ]
 Way = Literal["forward", "rebalance", "shuffle", "rescale", "partition_by"]
 WAYS: tuple[Way, ...] = ("forward", "rebalance", "shuffle", "rescale", "partition_by")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from search.drawn_faults import ANCHORS, LOOP_ANCHORS, drawn_faults
-from search.random_flows.counting import numbering
+from search.random_flows.counting import keeping, numbering
 from search.random_flows.description import (
     LEVELS,
     WAYS,
@@ -97,6 +97,7 @@ ADDITIONS: tuple[tuple[str, float, Callable[[random.Random, Flow], Flow], bool],
     ("more joins of columns", 0.1, joining_more_columns, False),
     ("joins of whole windows", 0.1, joining_whole_windows, False),
     ("together", 0.1, gathering, False),
+    ("whole", 0.08, keeping, False),
 )
 """Additions to random flows, in their order: the name of the generator that each has for itself, so that it leaves all other
 draws of a seed as they were; its share of the seeds; and whether it is one to flows with windows."""

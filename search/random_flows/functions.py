@@ -866,6 +866,21 @@ def sizes(key: Any, window: Any, records: list[Any], ctx: tr.Context) -> list[An
     return [(key, len(records))]
 
 
+def as_changes(record: Any) -> list[Any]:
+    """A record as changes of a table: some go again, and some of these come once more."""
+    gone = [("-", record)] * (record[0] % 3 == 0)
+    return [("+", record), *gone, *[("+", record)] * (len(gone) * script.stays(record[0]))]
+
+
+def joined_change(number: int, how: str, change: tuple[str, Any]) -> Any:
+    """What a change of a join adds to its number of results, and to their worth."""
+    op, result = change
+    a, b = (result, None) if how in ("semi", "anti") else result
+    some: Any = a or b
+    sign = 1 if op == "+" else -1
+    return "sum", number, key_of(some), 0, sign, sign * script.worth_of_pair(a and a[0], b and b[0])
+
+
 class Firings(tr.ProcessFunction):
     """Emits the results of windows that fire early and late: parts of a sum where they discard what earlier ones had (odd
     numbers), else candidates for the largest, which all records together give; and one record for each final one."""

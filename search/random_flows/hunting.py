@@ -130,7 +130,7 @@ EXPECTED: dict[str, frozenset[Any]] = {
     | {(kind, "outside") for kind in ("interval join", "interval join of columns")}
     | {(f"{kind} join{form}", "outside") for kind in ("window", "version") for form in ("", " of columns")}
     | {("session join of columns", "outside"), ("lists of columns", "outside")}
-    | {("ruled in order", "outside"), ("called", "outside")}
+    | {("ruled in order", "outside"), ("called", "outside"), ("whole", "outside"), ("changes joined", "outside")}
     | {("to the round's end", "in a loop"), ("times", "in a loop"), ("times", "in loops")},
 }
 """Values that many seeds must have drawn: each value of each option, and each operator at each place."""

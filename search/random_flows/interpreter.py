@@ -139,6 +139,8 @@ class _Interpreter:
         """(operator, key): (time, gap, value) of each record."""
         self.joined: dict[tuple[str, int], tuple[list[Moving], list[Moving]]] = {}
         """(kind, operator): the records of each input of a join."""
+        self.tables: dict[int, tuple[list[int], list[int]]] = {}
+        """Operator: the ids of the records of each input of a join of changes."""
         self.counted: Counter[Any] = Counter()
         """(operator, key): number of records."""
         self.passed: Counter[Any] = Counter()
@@ -210,6 +212,11 @@ class _Interpreter:
         for (kind, number), sides in self.joined.items():
             for row in _JOINS[kind](number, *sides):
                 self.found.exactly["version" if kind.startswith("version") else "joined", number, *row] += 1
+        for number, ids in self.tables.items():
+            for key in range(KEYS):
+                left, right = [[one for one in some if one % KEYS == key and script.stays(one)] for some in ids]
+                for a, b in _pairs(interval_of(number)[0], left, right):
+                    self.found.add(("sum", number, key, 0, 1, script.worth_of_pair(a, b)))
         for (number, key), visits in self.sessions.items():
             for session in _sessions(visits):
                 self.found.add(("window", number, key, *session))
@@ -339,6 +346,11 @@ class _Interpreter:
             window[1] += record.value
         elif kind in _JOINS:
             self.joined.setdefault((kind, number), ([], []))[record.id % 2].append(record)
+        elif kind == "whole":
+            self.found.add(("sum", number, key, 0, 1, record.value))
+        elif kind == "changes joined":
+            self.tables.setdefault(number, ([], []))[record.id % 2].append(record.id)
+            self.found.add(("sum", number, key, 0, 1, 0))
         elif kind == "counted":
             self.counted[number, key] += 1
         elif kind == "ruled in order":
