@@ -123,4 +123,4 @@ def malformed(setting: Setting) -> dict[str, Any]:
     grown = (process.memory_info().rss - memory) >> 20
     figures |= {"seconds": round(time.monotonic() - begun, 1), "grown_mb": grown}
     left = process.num_fds() - files
-    return {**figures, "wrong": "" if grown < 32 and not left else f"left: {grown} MB, {left} files"}
+    return {**figures, "wrong": "" if grown < 32 and left <= 0 else f"left: {grown} MB, {left} files"}

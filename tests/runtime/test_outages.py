@@ -212,7 +212,16 @@ def test_a_disk_of_checkpoints_that_is_out_of_reach_stops_nothing(
     out = str(tmp_path / "out")
     job = running(str(disk.folder / "checkpoints"), out)
     job.goes_on()
-    for _ in range(2):
+
+    def messages() -> list[str]:
+        return [record.getMessage() for record in caplog.records]
+
+    def has_failed() -> bool:
+        return any("has failed" in one and "the job goes on" in one for one in messages())
+
+    for times in range(20):
+        if times >= 2 and (how != "full" or has_failed()):
+            break  # a full disk may meet commits alone, which wait: again, until it has met a file of a checkpoint
         disk.break_(how)
         fill = disk.fill if how == "full" else lambda: None
         assert REASONS[how] in job.waits(STORAGE, meanwhile=fill)
@@ -223,11 +232,10 @@ def test_a_disk_of_checkpoints_that_is_out_of_reach_stops_nothing(
         until(lambda: not job.job.metrics()["checkpoints"]["waitsFor"], "it waits for nothing any more")
     assert job.job.restarts == 0
     job.stop(out)
-    found = [record.getMessage() for record in caplog.records]
+    found = messages()
     assert any("the storage of checkpoints is out of reach" in one and REASONS[how] in one for one in found)
     assert any("the storage of checkpoints is in reach again, after" in one for one in found)
-    if how == "full":
-        assert any("has failed" in one and "the job goes on" in one for one in found)
+    assert how != "full" or has_failed()
 
 
 def test_a_disk_of_checkpoints_that_comes_and_goes_stops_nothing(running: Any, disk: Disk, tmp_path: Path) -> None:
