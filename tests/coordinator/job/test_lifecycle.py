@@ -68,3 +68,9 @@ def test_what_comes_when_all_have_left() -> None:
 
 def test_a_state_reads_as_its_name() -> None:
     assert f"{S.RUNNING}" == "RUNNING"
+
+
+def test_a_status_is_compared_with_its_name() -> None:
+    """A program that waits while `job.status == "RUNNING"` would never wait."""
+    assert JobStatus.RUNNING == "RUNNING" != JobStatus.FAILED
+    assert f"{JobStatus.RUNNING} {JobStatus.RUNNING!s}" == "RUNNING RUNNING"

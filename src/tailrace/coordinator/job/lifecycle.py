@@ -17,13 +17,13 @@ FAILING and CANCELLING last until every worker has left, or did not leave in tim
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 
 from tailrace.errors import InternalError
 
 
-class JobStatus(Enum):
-    """The states of a job."""
+class JobStatus(StrEnum):
+    """The states of a job. Each is equal to its name as a text."""
 
     CREATED = "CREATED"
     STARTING = "STARTING"
@@ -41,9 +41,6 @@ class JobStatus(Enum):
     def final(self) -> bool:
         """True if no state comes after it."""
         return not EDGES[self]
-
-    def __str__(self) -> str:
-        return self.value
 
 
 EDGES: dict[JobStatus, frozenset[JobStatus]] = {
