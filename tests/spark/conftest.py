@@ -152,3 +152,16 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     found = Cluster(tmp_path_factory.mktemp("cluster"), hide)
     yield found
     found.close()
+
+
+@contextlib.contextmanager
+def settings(spark: Any, given: dict[str, str]) -> Iterator[None]:
+    """Settings of a session, which has its own again behind the context."""
+    before = {name: spark.conf.get(name) for name in given}
+    try:
+        for name, value in given.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)

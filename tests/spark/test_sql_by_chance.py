@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import os
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +17,7 @@ from tailrace.api.sql.reader import read
 from tailrace.api.sql.tree import NotTranslated
 from tailrace.api.sql.verb import select_columns
 from tailrace.elements.columns.expressions import Formula
+from tests.spark.conftest import settings
 from tests.spark.sqlqueries import DDL, SCHEMA, chain, expressions, query, table
 
 HARD, WILD = 24, 12
@@ -75,22 +75,12 @@ def asked(text: str, good: list[int]) -> str:
     )
 
 
-@contextlib.contextmanager
-def settings(spark: Any) -> Iterator[None]:
-    """Another time zone, on which no result depends, and no compiled code, which takes longer than the query."""
-    given = {
-        "spark.sql.session.timeZone": "America/New_York",
-        "spark.sql.codegen.wholeStage": "false",
-        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    }
-    before = {name: spark.conf.get(name) for name in given}
-    try:
-        for name, value in given.items():
-            spark.conf.set(name, value)
-        yield
-    finally:
-        for name, value in before.items():
-            spark.conf.set(name, value)
+NEW_YORK = {
+    "spark.sql.session.timeZone": "America/New_York",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""Another time zone, on which no result depends, and no compiled code, which takes longer than the query."""
 
 
 @pytest.mark.spark
@@ -109,7 +99,7 @@ def test_each_expression_gives_the_values_and_the_type_that_spark_gives(spark: A
     assert len(ours.keys() & set(drawn)) > len(drawn) * 0.7, refused
     assert len(ours.keys() - set(drawn)) > 10
     assert sum(len(good) for _, good in ours.values()) > len(ours) * RECORDS * 0.75
-    with settings(spark):
+    with settings(spark, NEW_YORK):
         frame = spark.createDataFrame(pa.Table.from_batches([batch]), DDL)
         made = frame.selectExpr(
             "id", *(f"{asked(text, good)} as `{at}`" for at, (text, (_, good)) in enumerate(ours.items()))
@@ -147,7 +137,7 @@ def test_each_query_gives_the_rows_that_spark_gives(spark: Any, tmp_path: Any, s
         if len(ours) == QUERIES:
             break
     tr.testing.run(env)
-    with settings(spark):
+    with settings(spark, NEW_YORK):
         spark.createDataFrame(pa.Table.from_batches([batch]), DDL).createOrReplaceTempView("stream")
         wrong = []
         for text, sink in ours.items():

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import random
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tailrace as tr
-from tests.spark.conftest import Jobs
+from tests.spark.conftest import Jobs, settings
 from tests.spark.test_types import SIMPLE, a_value
 
 pytestmark = [pytest.mark.spark, pytest.mark.matrix]
@@ -57,18 +55,6 @@ ODD = {
     **PLAIN,
 }
 """Settings of a session that change what Spark's Parquet files have."""
-
-
-@contextmanager
-def settings(spark: Any, given: dict[str, str]) -> Iterator[None]:
-    before = {name: spark.conf.get(name) for name in given}
-    try:
-        for name, value in given.items():
-            spark.conf.set(name, value)
-        yield
-    finally:
-        for name, value in before.items():
-            spark.conf.set(name, value)
 
 
 def a_file(spark: Any, folder: Path, number: int) -> None:

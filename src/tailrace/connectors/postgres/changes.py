@@ -47,7 +47,7 @@ WAIT = 0.05
 REPORT_EVERY = 5.0
 """Seconds between two reports to the server, which ends a connection that is silent."""
 CHECK_EVERY = 5.0
-"""Seconds between two looks whether the tables are still those that are read, and published."""
+"""Seconds between two checks that each table still has its name and is published."""
 _EPOCH = dt.datetime(2000, 1, 1, tzinfo=dt.UTC)
 
 

@@ -72,7 +72,7 @@ class BatchLister:
             self._next += 1
 
     def all_done(self) -> bool:
-        """True if the query has done each batch that it has begun, as one seldom has that somebody stops."""
+        """True if the query has done each batch that it has begun. One that was stopped seldom has."""
         return self._newest_of("offsets") == self._newest_of("commits")
 
     def _newest_of(self, log: str) -> int:

@@ -32,8 +32,8 @@ _FEW = 32
 class SessionState:
     """All sessions of one operator: open ones, and the newest emitted one of each key.
 
-    Invariant W6: `order` is above zero exactly for slots of open sessions, and below for emitted ones; each open session is
-    found from `one` of its key by `others`.
+    Invariant W6: `order` is above zero exactly for slots of open sessions, and below for emitted ones; each open session of
+    a key is `one`, or comes behind it by `next_slot`.
     """
 
     def __init__(self, keys: KeySlots, aggregates: list[Any], kinds: list[Any], reach: int) -> None:
@@ -49,8 +49,8 @@ class SessionState:
         self.key = np.zeros(1, np.int64)
         """By slot of a session, the slot of its key; likewise the following."""
         self.start, self.end = np.zeros(1, np.int64), np.zeros(1, np.int64)
-        self.others = np.zeros(1, np.int64)
-        """The slot of another open session of its key, from which there may be further ones; `_NONE` if there is none."""
+        self.next_slot = np.zeros(1, np.int64)
+        """The slot of the next open session of its key; `_NONE` behind the last one."""
         self.order = np.zeros(1, np.int64)
         """Zero: the slot is free."""
         self._count = 0
@@ -93,8 +93,8 @@ class SessionState:
         if missing:
             first, self._count = self._count, self._count + missing
             found.append(np.arange(first, self._count))
-            self.key, self.start, self.end, self.order, self.others = (
-                grow(one, self._count) for one in (self.key, self.start, self.end, self.order, self.others)
+            self.key, self.start, self.end, self.order, self.next_slot = (
+                grow(one, self._count) for one in (self.key, self.start, self.end, self.order, self.next_slot)
             )
             for accumulators in self.accumulators:
                 accumulators.grow(len(self.key))
@@ -126,12 +126,12 @@ class SessionState:
         found, slots = list[Slots](), self.one[keys]
         while len(slots := slots[slots != _NONE]) > _FEW:
             found.append(slots)
-            slots = self.others[slots]
+            slots = self.next_slot[slots]
         rest = list[int]()
         for slot in slots.tolist():
             while slot != _NONE:
                 rest.append(slot)
-                slot = self.others.item(slot)
+                slot = self.next_slot.item(slot)
         return np.concatenate([*found, np.array(rest, np.int64)])
 
     def put(self, slots: Slots) -> None:
@@ -150,7 +150,7 @@ class SessionState:
         slots = slots[places_by_slot(self.key[slots])]
         keys = self.key[slots]
         parted = np.append(keys[1:] != keys[:-1], True)
-        self.others[slots] = np.where(parted, self.one[keys], np.append(slots[1:], _NONE))
+        self.next_slot[slots] = np.where(parted, self.one[keys], np.append(slots[1:], _NONE))
         first = np.append(True, parted[:-1])
         self.one[keys[first]] = slots[first]
 
@@ -158,7 +158,7 @@ class SessionState:
         """Takes open sessions from their keys."""
         keys = self.key[slots]
         if (self.one[keys] == slots).all():  # each is the first of its key
-            self.one[keys] = self.others[slots]
+            self.one[keys] = self.next_slot[slots]
             return
         left = np.zeros(len(self.key), np.bool_)
         left[known := self.open_of(np.unique(keys))] = True
@@ -317,7 +317,7 @@ class SessionState:
             keys, slots = keys[some], slots[some]
             assert (self.key[slots] == keys).all()
             known += slots.tolist()
-            slots = self.others[slots]
+            slots = self.next_slot[slots]
         assert sorted(known) == opened.tolist()
         assert sorted(self.emitted[self.emitted != _NONE].tolist()) == emitted.tolist()
         self.ends.check(opened, self.end)
