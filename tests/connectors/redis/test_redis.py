@@ -22,6 +22,7 @@ from tailrace.connectors.redis.marked import DIGITS, PORTION, RedisTransaction
 from tailrace.connectors.transactional import PreparedTransaction, Scope
 from tailrace.errors import ConfigError, OutputLost
 from tailrace.testing import check_sink
+from tests.ports import free_ports
 from tests.servers import Server, valkey_server
 from tests.servers import valkey as valkey_module
 from tests.servers.process import missing
@@ -469,6 +470,8 @@ def test_streams_work_in_a_cluster_and_hashes_are_refused(key: str) -> None:
 
     def make(folder: Path, port: int) -> Server:
         command = [program, "--port", str(port), "--dir", str(folder), "--save", "", "--cluster-enabled", "yes"]
+        # By itself it listens for other nodes at port + 10000, which the system may have given to a connection.
+        command += ["--cluster-port", str(free_ports(1)[0])]
         return Server("cluster", f"redis://127.0.0.1:{port}", port, command, lambda: valkey_module._serves(port))
 
     with run_server(make) as server:
