@@ -374,22 +374,36 @@ def test_a_savepoint_outlives_the_job_s_folder_and_is_gone_on_from_wherever_it_w
     )
 
 
-def test_a_job_that_reads_a_dataframe_refuses_a_savepoint_and_says_why(jobs: Any) -> None:
-    env = jobs.env(parallelism=1, checkpoint=tr.CheckpointConfig(jobs.folder / "checkpoints", interval=None))
-    rows = env.from_dataframe(jobs.spark.range(3), uid="rows")
-    rows.connect(env.from_source(tr.sources.Sequence(0, None, rate=10.0), uid="endless")).process(
-        Passing(), uid="pass"
-    ).sink_to(tr.sinks.Callback(print), uid="out")
-    job = env.execute("job")
-    with pytest.raises(tr.CheckpointError, match="reads are in files in the job's checkpoint folder"):
-        job.savepoint(timeout=60)
-    job.cancel()
-    assert job.await_termination(60)
+def test_a_savepoint_has_what_is_left_of_a_dataframe_wherever_it_was_moved(jobs: Any) -> None:
+    """The job is cancelled behind a savepoint, goes on elsewhere and leaves one again, from which a job without checkpoints
+    goes on. All that was before is gone by then, and the DataFrame is not read again."""
+
+    def env(number: int, rows: int, parallelism: int, checkpoint: Any) -> tr.Environment:
+        env = jobs.env(parallelism=parallelism, checkpoint=checkpoint)
+        stream = env.from_dataframe(jobs.spark.range(0, rows, 1, 6), uid="rows").map(slowly, uid="slowly")
+        stream.key_by(lambda x: x % 10).process(Count(), uid="count").sink_to(
+            tr.sinks.TextFiles(str(jobs.folder / f"out{number}")), uid="out"
+        )
+        return env
+
+    def left_by(number: int, rows: int, parallelism: int, origin: str | None) -> str:
+        folder = jobs.folder / f"checkpoints{number}"
+        checkpoint = tr.CheckpointConfig(folder, interval=0.1)
+        job = env(number, rows, parallelism, checkpoint).execute(f"job{number}", from_checkpoint=origin)
+        jobs.started.append(job)
+        assert waited(lambda: lines(jobs.folder / f"out{number}"))
+        saved = job.cancel(savepoint=jobs.folder / f"saved{number}", timeout=60)
+        assert job.await_termination(60) and list(Path(saved.path).glob("inputs/*/part-*.arrow"))
+        moved = shutil.move(saved.path, jobs.folder / f"moved{number}")
+        for one in (folder, *([] if origin is None else [origin])):
+            shutil.rmtree(one)
+        return str(moved)
+
+    second = left_by(1, 0, 3, left_by(0, 3_000, 2, None))
+    assert env(2, 0, 1, None).execute("job2", from_checkpoint=second).await_termination(60)
+    assert lines(*(jobs.folder / f"out{number}" for number in range(3))) == expected(3_000)
 
 
-class Passing(tr.CoProcessFunction):
-    def process1(self, value: Any, ctx: Any) -> None:
-        return None
-
-    def process2(self, value: Any, ctx: Any) -> None:
-        return None
+def slowly(row: Any) -> int:
+    time.sleep(0.001)
+    return int(row.id)

@@ -10,6 +10,7 @@ from tailrace.state.paths import (
     claim_name,
     closed_mark,
     incarnation_of,
+    input_place,
     inputs_folder,
     is_fence,
     is_input,
@@ -21,6 +22,8 @@ from tailrace.state.paths import (
     means_state_file,
     published_mark,
     ready_mark,
+    saved_input,
+    saved_input_folder,
     slot_number,
     state_file,
     state_place,
@@ -74,6 +77,17 @@ def test_what_fences_an_incarnation_is_nothing_else(built: object) -> None:
 
 def test_inputs_are_nothing_else() -> None:
     assert kinds(f"{inputs_folder(7)}/in-0/part-0.arrow") == ["input"]
+
+
+def test_an_input_says_its_folder_and_a_saved_one_the_number_of_that() -> None:
+    for place in ("/data/job", "s3://bucket/3/inputs/x/job"):
+        folder = f"{place}/{inputs_folder(7)}/in-0"
+        assert input_place(f"{folder}/part-0.arrow") == (folder, "part-0.arrow")
+    for other in ("", "/data/job/7/inputs/part-0.arrow", "/data/job/x/inputs/in-0/part-0.arrow", "/7/inputs/a/b/c"):
+        assert input_place(other) is None
+    for number in NUMBERS:
+        name = saved_input(number, "part-0.arrow")
+        assert saved_input_folder(name) == number and kinds(name) == []
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 
 from tailrace.errors import CheckpointCorrupt, CheckpointError, CheckpointNotFound, ConfigError, InternalError
 from tailrace.state.manifest import (
+    InputFile,
     Manifest,
     Prepared,
     StateFile,
@@ -24,7 +25,15 @@ from tailrace.storage.filesystem import LocalFolder
 from tailrace.storage.finding import resolve
 from tailrace.storage.opening import open_folder
 from tailrace.storage.origins import origin_at
-from tailrace.storage.savepoints import CHUNK, begin, check_place, copy_savepoint, default_place, remove
+from tailrace.storage.savepoints import (
+    CHUNK,
+    begin,
+    check_place,
+    copy_inputs,
+    copy_savepoint,
+    default_place,
+    remove,
+)
 from tailrace.testing.memorystore import MemoryFiles
 
 FILES = [StateFile(slot, state_file(3, 7, slot, 1), size) for slot, size in enumerate((10, CHUNK + 5))]
@@ -136,6 +145,41 @@ def test_a_copy_that_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: py
             source, target, WANTED, lambda: bool(requested.append(1)) or (failing == "stopped" and len(requested) > 2)
         )
     assert not (tmp_path / "it").exists()
+
+
+INPUT = InputFile("rows", "/gone", "inputs/0/part-0.arrow", 4)
+
+
+def input_at(path: Path) -> tuple[str, InputFile]:
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"rows")
+    return str(path), msgspec.structs.replace(INPUT, url=str(path))
+
+
+def test_files_that_sources_have_left_to_read_are_in_it(tmp_path: Path) -> None:
+    """With the folder of the job they go; what its state names is in the manifest."""
+    source, place = job_folder(tmp_path / "routes"), tmp_path / "it"
+    there = input_at(tmp_path / "routes" / "3" / "inputs" / "in-0" / "part-0.arrow")
+    size = copy_savepoint(source, LocalFolder(str(place)), WANTED, inputs=[there])
+    assert size == sum(file.size for file in FILES) + 4
+    shutil.rmtree(tmp_path / "routes")
+    assert (place / INPUT.name).read_bytes() == b"rows"
+    assert resolve(str(place))[0].manifest(SAVEPOINT).inputs == [there[1]]
+    again = MemoryFiles(url="memory:backup")
+    copy_inputs([(str(place / INPUT.name), INPUT)], again)
+    assert again.contents == {INPUT.name: b"rows"}
+
+
+@pytest.mark.parametrize("size", [3, None], ids=["it has another size", "it is gone"])
+def test_where_one_of_these_is_not_what_it_was_there_is_no_savepoint(tmp_path: Path, size: int | None) -> None:
+    source, place = job_folder(tmp_path / "routes"), tmp_path / "it"
+    url, file = input_at(tmp_path / "routes" / "3" / "inputs" / "in-0" / "part-0.arrow")
+    if size is None:
+        os.unlink(url)
+    wanted = [(url, msgspec.structs.replace(file, size=size or 4))]
+    with pytest.raises(OSError):
+        copy_savepoint(source, LocalFolder(str(place)), WANTED, inputs=wanted)
+    assert not place.exists()
 
 
 def test_of_two_that_put_a_savepoint_into_one_place_one_is_refused(tmp_path: Path) -> None:

@@ -367,6 +367,13 @@ class ArrowFiles(Source):
         self.paths, self.columns, self.form = paths, columns, form
         self.options: abc.Mapping[str, Any] | None = None
         """Options of the filesystem, for files that are URLs."""
+        self.moved: abc.Mapping[str, str] = {}
+        """Folder of files, as the savepoint that the job starts from names it -> the folder where they are now."""
+
+    def restored_split(self, split: str) -> str:
+        """A split of a checkpoint, as it is now."""
+        folder, name = split_of(split)
+        return f"{self.moved[folder]}/{name}" if folder in self.moved else split
 
     def fetch(self, folder: str) -> None:
         """Writes the records of the source into files in a local folder, for a job that runs in this process. This class

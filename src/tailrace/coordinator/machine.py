@@ -77,7 +77,6 @@ class Coordinator:
         abandoned: Sequence[str] = (),
         nests: Sequence[NestSpec] = (),
         pace: WavePace | None = None,
-        no_savepoints: str = "",
         standbys: int | None = None,
         replicas: int = 1,
         depth: int = 1,
@@ -85,11 +84,11 @@ class Coordinator:
         hot: bool = False,
         elastic: ElasticSizes | None = None,
     ) -> None:
-        """`no_savepoints`: why the job takes none; empty where it does. `standbys`: the number of processes that stand by
-        to take the slot of a lost worker while the other workers go on; None: all workers start again where one is lost.
-        `replicas`: the number of standbys that hold the state of each slice. `depth`: the number of executors whose
-        workers may be lost at once. `copies`: those of the workers' histories. `hot`: standbys do what the workers of their
-        slices do, in a job without loops. `elastic`: the sizes of a job that changes its size by itself."""
+        """`standbys`: the number of processes that stand by to take the slot of a lost worker while the other workers go on;
+        None: all workers start again where one is lost. `replicas`: the number of standbys that hold the state of each
+        slice. `depth`: the number of executors whose workers may be lost at once. `copies`: those of the workers' histories.
+        `hot`: standbys do what the workers of their slices do, in a job without loops. `elastic`: the sizes of a job that
+        changes its size by itself."""
         self.job = job
         self.run_id = run_id
         self.limits = limits if limits is not None else Limits()
@@ -100,7 +99,6 @@ class Coordinator:
         self.restarts: Strategy = restarts if restarts is not None else Never()
         self.attempts = Attempts()
         self.durability = Durability(job, run_id, incarnation, self.checkpoints, start_from, abandoned, self.limits)
-        self._no_savepoints = no_savepoints
         self.stopping = Stopping()
         self.takeovers = Takeovers(slots, 0 if standbys is None else depth, copies)
         parts = self.limits, self.roster, self.durability, self.nests, self.takeovers
@@ -412,8 +410,7 @@ class Coordinator:
     def savepoint(self, who: Any, target: str, now: int, *, unaligned: bool = False, cancels: bool = False) -> None:
         """Takes a request of a savepoint in the folder `target` (empty: in the usual one); `SavepointEnded` will carry
         `who`. See `SavepointRequest`."""
-        refused = self._no_more() or self._no_savepoints or None
-        request = self.durability.request_savepoint(who, target, refused, unaligned=unaligned, cancels=cancels)
+        request = self.durability.request_savepoint(who, target, self._no_more(), unaligned=unaligned, cancels=cancels)
         self.course.do(request, now)
         if self.course.running:
             self.course.do(self._trigger_due(now), now)
@@ -431,8 +428,8 @@ class Coordinator:
         refused = None
         if self.durability.savepoints.ends_job:
             refused = "the job is cancelled behind its savepoint"
-        elif aim.savepoint is not None:
-            refused = self._no_savepoints or None if self.durability.takes_checkpoints else TAKES_NONE
+        elif aim.savepoint is not None and not self.durability.takes_checkpoints:
+            refused = TAKES_NONE
         if refused is not None:
             self.course.do([StopEnded(who, None, None, refused)], now)
         else:

@@ -78,6 +78,18 @@ class Prepared(msgspec.Struct, frozen=True, omit_defaults=True):
     """The subtask, if its own worker publishes it; -1 where one worker publishes what all subtasks have prepared."""
 
 
+class InputFile(msgspec.Struct, frozen=True):
+    """A file of a DataFrame that a source has left to read, which a savepoint holds."""
+
+    uid: str
+    """The source."""
+    url: str
+    """The path or URL by which the state of the source names it."""
+    name: str
+    """Name of the file, relative to the folder of the savepoint."""
+    size: int
+
+
 class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     """One complete checkpoint."""
 
@@ -113,6 +125,8 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     deployed: int = 0
     """The incarnation of the files of this checkpoint, where its workers were deployed under an earlier one, and another
     coordinator has taken the place of theirs; else 0."""
+    inputs: list[InputFile] = []
+    """The files of DataFrames that a savepoint holds."""
 
 
 _decoder = msgspec.json.Decoder(Manifest)

@@ -13,6 +13,7 @@ parse it.
 
 A savepoint is a folder of its own, with the state files of one checkpoint under these names, and its own manifest:
 
+    inputs/<k>/...                                 files of DataFrames that its sources have left to read
     savepoint.begun                                made first, by the process that writes there, and removed at the end
     savepoint.manifest                             made last: with it the savepoint is real
 
@@ -33,6 +34,7 @@ _MANIFEST = ".manifest"
 _PUBLISHED = ".published"
 _STATE = ".state"
 _INPUTS = "inputs"
+_INPUT = re.compile(rf"(.*/\d+/{_INPUTS}/[^/]+)/([^/]+)")
 _KEPT = "kept"
 
 CAPSULES = "capsules"
@@ -204,6 +206,22 @@ def inputs_folder(incarnation: int) -> str:
 def is_input(name: str) -> bool:
     """True for a file that a run reads a DataFrame from."""
     return _INPUTS in name.split("/")[1:2]
+
+
+def input_place(url: str) -> tuple[str, str] | None:
+    """The folder and the file of an input, by its path or URL in the state of a source; None if it is no input of a run."""
+    found = _INPUT.fullmatch(url)
+    return None if found is None else (found[1], found[2])
+
+
+def saved_input(folder: int, file: str) -> str:
+    """The file of an input in a savepoint. `folder`: the number of the folder that it was in."""
+    return f"{_INPUTS}/{folder}/{file}"
+
+
+def saved_input_folder(name: str) -> int:
+    """The number of the folder that the file of an input in a savepoint was in."""
+    return int(name.split("/")[1])
 
 
 # Capsules of failed calls.

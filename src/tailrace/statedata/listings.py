@@ -16,7 +16,7 @@ from tailrace.elements.rows import plain_values, rows_of
 from tailrace.elements.timestamps import NO_TIME
 from tailrace.elements.valuepickling import load_described
 from tailrace.errors import CheckpointNotFound, ConfigError, IncompatibleState
-from tailrace.state.format import CALLS, JOINED, JOINING, WAITING, LogKind, OperatorPart
+from tailrace.state.format import CALLS, JOINED, JOINING, WAITING, Index, LogKind, OperatorPart
 from tailrace.state.parts import LogOf
 from tailrace.statedata.columns import (
     BATCH_ROWS,
@@ -199,16 +199,22 @@ def source_state(part: OperatorPart) -> SourceState | None:
 
 def splits_of(stored: StoredCheckpoint, uid: str) -> list[tuple[Any, Any]]:
     """The splits that a source has left to read in a checkpoint, each with its position, or None for its beginning."""
-    parts = [part for index in stored.indexes.values() for part in index.operators if part.uid == uid]
+    with stored.reading(f"a split or position of source {uid!r}"):
+        return [
+            (load_described(split), None if at is None else load_described(at))
+            for split, at in pickled_splits(stored.indexes.values(), uid)
+        ]
+
+
+def pickled_splits(indexes: Iterable[Index], uid: str) -> list[tuple[bytes, bytes | None]]:
+    """The splits that a source has left to read by the indexes of a checkpoint's files, each with its position, or None for
+    its beginning. All are pickled."""
+    parts = [part for index in indexes for part in index.operators if part.uid == uid]
     states = [(part.subtask, part.parallelism, state) for part in parts if (state := source_state(part)) is not None]
     known, held, ended = join_states(states)
     left = [split for number, split in (known.splits if known is not None else ()) if number not in held | ended]
     reads = [(one.split, one.position) for _, _, state in states for one in state.held]
-    with stored.reading(f"a split or position of source {uid!r}"):
-        return [
-            (load_described(split), None if at is None else load_described(at))
-            for split, at in [*reads, *((split, None) for split in left)]
-        ]
+    return [*reads, *((split, None) for split in left)]
 
 
 def reading_within(stored: StoredCheckpoint, folders: Iterable[str]) -> set[str]:

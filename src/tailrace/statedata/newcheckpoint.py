@@ -20,13 +20,14 @@ from tailrace.state.format import ChannelLog, Index, OperatorPart, Placed, Table
 from tailrace.state.manifest import Manifest, OperatorRecord, Prepared, StateFile, encode_savepoint
 from tailrace.state.paths import state_file
 from tailrace.statedata.dealing import Dealing
+from tailrace.statedata.inputs import readers_of, unread_inputs
 from tailrace.statedata.listings import reading_within
 from tailrace.statedata.stored import StoredCheckpoint
 from tailrace.statedata.writing import CHECKPOINT, INCARNATION, OperatorJob, kept_blocks
 from tailrace.storage.opening import open_folder
 from tailrace.storage.origins import origin_at
 from tailrace.storage.reading import load_index, read_logs, read_placed
-from tailrace.storage.savepoints import begin, check_place, seal
+from tailrace.storage.savepoints import Located, begin, check_place, copy_inputs, seal
 from tailrace.storage.store import Store
 from tailrace.task.channels.channel_logs import restored_frame
 from tailrace.task.subtask.snapshot import FileBuilder
@@ -69,13 +70,14 @@ def new_folder(
 
 
 def check_alone(base: StoredCheckpoint, dropped: Collection[str] = ()) -> None:
-    """Raises `ConfigError` if parts taken over from a checkpoint would be of no use without the folder of its job."""
-    needed = reading_within(base, [base.manifest.root, base.store.url]) - set(dropped)
+    """Raises `ConfigError` if parts taken over from a checkpoint would be of no use without the folder of its job. The files
+    of DataFrames are taken over."""
+    needed = reading_within(base, [base.manifest.root, base.store.url]) - {*dropped, *readers_of(base.manifest)}
     if needed:
         uid = min(needed)
         raise ConfigError(
-            f"source {uid!r} of {base.url} reads files in the folder of its job's checkpoints, as those of a DataFrame, "
-            f"which a savepoint does not hold: leave it out, drop({uid!r}), or have the job read Parquet files of your own"
+            f"source {uid!r} of {base.url} reads files in the folder of its job's checkpoints, as those of a streaming "
+            f"query, which a savepoint does not hold: leave it out, drop({uid!r}), or have the job read files of your own"
         )
 
 
@@ -86,7 +88,10 @@ def complete(store: Store, plan: CheckpointPlan, written: Sequence[StateFile], n
     files = sorted(written, key=lambda file: file.slot)
     _check_seen(store, files)
     prepared: list[Prepared] = []
+    inputs: list[Located] = []
     if plan.base is not None:
+        inputs = unread_inputs(plan.base.store, plan.base.manifest, plan.dropped)
+        copy_inputs(inputs, store.folder, plan.base.store.storage_options)
         taken, prepared = _take_over(store, plan, plan.base)
         files.insert(0, taken)
     manifest = Manifest(
@@ -106,6 +111,7 @@ def complete(store: Store, plan: CheckpointPlan, written: Sequence[StateFile], n
         if plan.base is None
         else [one for one in plan.base.manifest.channels if one.target not in plan.dropped],
         kind="savepoint",
+        inputs=[file for _, file in inputs],
     )
     names = {file.name for file in files}
     store.delete([one for one in store.names(INCARNATION) if one.endswith(".state") and one not in names])

@@ -4,26 +4,36 @@ of savepoints, and copies the files of a job's checkpoint into them.
     savepoint.begun                         made first, atomically: reserves the folder for one writer; deleted at the end
     savepoint.manifest                      made last, atomically: with it the savepoint is real
     <incarnation>/chk-<n>/w<slot>-<e>.state the state files, under the names that they had
+    inputs/<k>/<file>                       the files of DataFrames that sources have left to read
 
-Invariant L4: nothing in the folder names a file outside of it, and it is a savepoint from the moment on in which its
-manifest is made, when all else is there. A writer that fails before that removes what it has made, unless it is killed.
+Invariant L4: a start from a savepoint needs no file of the job outside of its folder, but for the batches of streaming
+queries, and it is a savepoint from the moment on in which its manifest is made, when all else is there. A writer that fails before that removes what it has made, unless it is killed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
 
 from tailrace.errors import CheckpointError, ConfigError
-from tailrace.state.manifest import Manifest, encode_savepoint
+from tailrace.state.manifest import InputFile, Manifest, encode_savepoint
 from tailrace.state.paths import SAVEPOINT, SAVEPOINT_BEGUN, SAVEPOINTS
 from tailrace.storage.filesystem import Folder, LocalFolder
+from tailrace.storage.opening import open_folder
+from tailrace.storage.parallel import at_once
 from tailrace.storage.slots import list_text
 
 CHUNK = 8 << 20
 """Size in bytes of the pieces in which a file is copied that cannot be linked."""
+
+
+Located = tuple[str, InputFile]
+"""An input, and the path or URL where it is."""
 
 
 class Stopped(CheckpointError):
@@ -77,12 +87,23 @@ def seal(target: Folder, manifest: bytes) -> None:
         target.delete([SAVEPOINT_BEGUN])
 
 
+def names_in(savepoint: Manifest) -> list[str]:
+    """The files of a savepoint, but for its manifest."""
+    return [file.name for file in (*savepoint.files, *savepoint.inputs)]
+
+
 def copy_savepoint(
-    source: Folder, target: Folder, savepoint: Manifest, stopped: Callable[[], bool] = lambda: False
+    source: Folder,
+    target: Folder,
+    savepoint: Manifest,
+    stopped: Callable[[], bool] = lambda: False,
+    inputs: Sequence[Located] = (),
+    options: Mapping[str, Any] | None = None,
 ) -> int:
-    """Puts a savepoint with the state files of `source` into `target`. Returns the number of bytes of the state files. Calls
-    `stopped` now and then, and gives up when it returns True. Raises `ConfigError` for a place that is taken, `Stopped`,
-    and `OSError`; after an error nothing is left."""
+    """Puts a savepoint with the state files of `source`, and with inputs, into `target`. Returns the number of bytes of its
+    files. Calls `stopped` now and then, and gives up when it returns True. `options`: of the filesystem of the inputs.
+    Raises `ConfigError` for a place that is taken, `Stopped`, and `OSError`; after an error nothing is left."""
+    savepoint = msgspec.structs.replace(savepoint, inputs=[file for _, file in inputs])
     data = encode_savepoint(savepoint)
     fresh = not (isinstance(target, LocalFolder) and os.path.isdir(target.url))
     begin(target, source.url)
@@ -90,15 +111,32 @@ def copy_savepoint(
     try:
         for file in savepoint.files:
             made.append(file.name)
-            _copy(source, target, file.name, stopped)
-            if target.size(file.name) != file.size:
-                raise OSError(f"{target.url_of(file.name)} has {target.size(file.name)} bytes, and not {file.size}")
+            _copy(source, file.name, target, file.name, file.size, stopped)
+        made = names_in(savepoint)
+        copy_inputs(inputs, target, options, stopped)
         _check(stopped, target)
         seal(target, data)
     except BaseException:
         remove(target, made, fresh)
         raise
-    return sum(file.size for file in savepoint.files)
+    return sum(file.size for file in (*savepoint.files, *savepoint.inputs))
+
+
+def copy_inputs(
+    inputs: Sequence[Located],
+    target: Folder,
+    options: Mapping[str, Any] | None = None,
+    stopped: Callable[[], bool] = lambda: False,
+) -> None:
+    """Puts inputs into `target`, under their names. `options`: of the filesystem in which they are. Raises what
+    `copy_savepoint` raises."""
+    folders = {place: open_folder(place, options) for place in {url.rpartition("/")[0] for url, _ in inputs}}
+
+    def copy(one: Located) -> None:
+        (place, _, name), file = one[0].rpartition("/"), one[1]
+        _copy(folders[place], name, target, file.name, file.size, stopped)
+
+    at_once(copy, inputs, "tailrace-inputs")
 
 
 def remove(target: Folder, names: list[str], whole: bool = False) -> None:
@@ -114,13 +152,20 @@ def remove(target: Folder, names: list[str], whole: bool = False) -> None:
                 os.rmdir(folder)
 
 
-def _copy(source: Folder, target: Folder, name: str, stopped: Callable[[], bool]) -> None:
-    """Copies one state file. A state file is never written again once it is complete, so on one disk a second name for it (a
-    hard link) is a copy."""
+def _copy(source: Folder, name: str, target: Folder, to: str, size: int, stopped: Callable[[], bool]) -> None:
+    """Copies one file of this size. A state file, or an input, is never written again once it is complete, so on one disk a
+    second name for it (a hard link) is a copy."""
     _check(stopped, target)
-    if isinstance(source, LocalFolder) and isinstance(target, LocalFolder) and target.link(source.path_of(name), name):
-        return
-    writer = target.writer(name)
+    if not (isinstance(source, LocalFolder) and isinstance(target, LocalFolder)) or not target.link(
+        source.path_of(name), to
+    ):
+        _write(source, name, target, to, stopped)
+    if target.size(to) != size:
+        raise OSError(f"{target.url_of(to)} has {target.size(to)} bytes, and not {size}")
+
+
+def _write(source: Folder, name: str, target: Folder, to: str, stopped: Callable[[], bool]) -> None:
+    writer = target.writer(to)
     try:
         at, size = 0, source.size(name)
         while at < size:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
+
 from tailrace.coordinator.actions import CopySavepoint
 from tailrace.coordinator.machine import Coordinator
 from tailrace.errors import TailraceError, error_text
@@ -11,8 +13,9 @@ from tailrace.runtime.eventloop.loop import EventLoop
 from tailrace.runtime.eventloop.storing import StorageThread
 from tailrace.state.manifest import Manifest
 from tailrace.state.paths import SAVEPOINT
+from tailrace.statedata.inputs import unread_inputs
 from tailrace.storage.opening import open_folder
-from tailrace.storage.savepoints import copy_savepoint, default_place, remove
+from tailrace.storage.savepoints import copy_savepoint, default_place, names_in, remove
 from tailrace.storage.store import Store
 
 CLOSE_SECONDS = 30.0
@@ -56,15 +59,17 @@ class Copier:
 
     def _copy(self, action: CopySavepoint) -> None:
         machine, number = self._machine, action.checkpoint
+        store, options = self._store, self._store.storage_options
         try:
-            url = action.target or default_place(self._store.url, action.savepoint)
-            target = open_folder(url, self._store.storage_options)
-            size = copy_savepoint(self._store.folder, target, action.savepoint, lambda: self._over)
+            url = action.target or default_place(store.url, action.savepoint)
+            target = open_folder(url, options)
+            inputs = unread_inputs(store, action.savepoint)
+            size = copy_savepoint(store.folder, target, action.savepoint, lambda: self._over, inputs, options)
         except Exception as error:
             reason = str(error.args[0]) if isinstance(error, TailraceError) else f"{error_text(error)}"
             self._post(lambda: machine.not_copied(number, reason, self._now()))
             return
-        self._unheard[target.url] = action.savepoint
+        self._unheard[target.url] = msgspec.structs.replace(action.savepoint, inputs=[file for _, file in inputs])
 
         def drop() -> None:
             savepoint = self._unheard.pop(target.url)
@@ -82,5 +87,4 @@ class Copier:
         self._thread.post(act)
 
     def _remove(self, url: str, savepoint: Manifest) -> None:
-        names = [SAVEPOINT, *(file.name for file in savepoint.files)]
-        remove(open_folder(url, self._store.storage_options), names, whole=True)
+        remove(open_folder(url, self._store.storage_options), [SAVEPOINT, *names_in(savepoint)], whole=True)

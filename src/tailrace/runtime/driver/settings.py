@@ -16,7 +16,6 @@ from tailrace.coordinator.workers.autoscaling import ScaleSettings
 from tailrace.coordinator.workers.rescaling import ElasticSizes, JobSize
 from tailrace.elements.durations import span_micros
 from tailrace.errors import IncompatibleState
-from tailrace.graph.operators import Source
 from tailrace.graph.plan import Plan
 from tailrace.state.ending import Dataflow
 from tailrace.state.manifest import Manifest
@@ -112,14 +111,3 @@ def elastic_of(sizing: Sizing, make: Callable[[int], JobSize], processes: Callab
         scale = ScaleSettings(float(autoscale.target_busy), *spans)
     bounds = elastic.least, elastic.most, make, processes
     return ElasticSizes(*bounds, wait=span_micros(elastic.wait), scale=scale)
-
-
-def no_savepoints(plan: Plan) -> str:
-    """The reason why no savepoint of a dataflow would hold all that a start from it needs; empty if a savepoint does."""
-    for node in plan.graph.nodes:
-        if isinstance(node.operator, Source) and getattr(node.operator.source, "kept_by_job", False):
-            return (
-                f"the rows of the DataFrame that {node.name!r} reads are in files in the job's checkpoint folder, which a "
-                f"savepoint does not hold; write the DataFrame to Parquet files and read these with tr.sources.Parquet"
-            )
-    return ""

@@ -12,6 +12,7 @@ import re
 import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -38,9 +39,6 @@ from tailrace.spark.shipping.executors import with_tailrace
 
 class DataFrameSource(ArrowFiles):
     """The rows of a Spark DataFrame."""
-
-    kept_by_job = True
-    """True where its files are in the checkpoint folder of a job that has one."""
 
     def __init__(self, df: Any, form: Form) -> None:
         twice = sorted({name for name in df.columns if df.columns.count(name) > 1})
@@ -82,7 +80,7 @@ class DataFrameSource(ArrowFiles):
         place.keep_only(names)
         self.paths = [place.folder().url_of(name) for name in names]
         self.options = place.options
-        self.materialised, self.durable = True, durable
+        self.materialised, self.durable, self.moved = True, durable, {}
         if place.host is not None:
             weakref.finalize(self, forget, place.url).atexit = False
 
@@ -116,10 +114,12 @@ class DataFrameSource(ArrowFiles):
         files of a process that hosted another job."""
         return place.host is None or not self.paths or host_of(self.paths[0]) == place.host
 
-    def note_restore(self, options: Mapping[str, Any] | None = None) -> None:
+    def note_restore(
+        self, options: Mapping[str, Any] | None = None, moved: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         """Marks that the job goes on from a checkpoint, which knows the files: the query is not run again. `options` are
-        for the filesystem of checkpoints."""
-        self.paths, self.options = [], options
+        for the filesystem of checkpoints. `moved`: see `ArrowFiles`."""
+        self.paths, self.options, self.moved = [], options, dict(moved)
         self.materialised = False  # a later start without a checkpoint runs it
 
     def __getstate__(self) -> dict[str, Any]:

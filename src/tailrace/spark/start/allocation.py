@@ -17,7 +17,7 @@ from tailrace.coordinator.workers.rescaling import ElasticSizes
 from tailrace.elements.durations import span_micros
 from tailrace.errors import ConfigError, level_of_user
 from tailrace.protocol.replay import COPIES, Copies
-from tailrace.runtime.driver.settings import limits_of, nests_of, no_savepoints, settings_of, start_from, strategy_of
+from tailrace.runtime.driver.settings import limits_of, nests_of, settings_of, start_from, strategy_of
 from tailrace.spark.cluster.application import Application, application, is_connect
 from tailrace.spark.cluster.capacity import is_fixed, notices_after, on_each_executor, share_of
 from tailrace.spark.cluster.defaults import DEFAULTS
@@ -166,7 +166,6 @@ def coordinator_of(
         start_from=start_from(claimed.origin, store),
         abandoned=claimed.abandoned,
         nests=nests_of(plan),
-        no_savepoints=no_savepoints(plan),
         standbys=allocated.standbys,
         replicas=1 if env.standby is None else max(1, env.standby.replicas),
         depth=spec.depth,

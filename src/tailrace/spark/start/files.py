@@ -8,6 +8,7 @@ from typing import Any
 
 from tailrace.connectors.results import Result
 from tailrace.connectors.sinks import Collect, Table
+from tailrace.graph.graph import Node
 from tailrace.graph.operators import Sink, Source
 from tailrace.graph.plan import Plan
 from tailrace.runtime.outpost.hosting import Host, forget, host_of
@@ -17,6 +18,7 @@ from tailrace.spark.data.streaming import Streaming
 from tailrace.spark.data.tables import prepare_table
 from tailrace.spark.streaming.dataframe import StreamingDataFrame
 from tailrace.spark.streaming.foreach import ForeachBatch, foreach_place
+from tailrace.statedata.inputs import moved_inputs
 from tailrace.storage.origins import Origin
 from tailrace.task.operators.columns.expected import expected_schema
 
@@ -39,7 +41,7 @@ def prepare_files(spark: Any, plan: Plan, places: Places, origin: Origin | None,
         operator = node.operator
         if isinstance(operator, Source) and isinstance(operator.source, DataFrameSource):
             if node.uid in restored:
-                operator.source.note_restore(places.store_options)
+                operator.source.note_restore(places.store_options, _moved_inputs(places, origin, node))
             else:
                 place, durable = places.inputs()
                 operator.source.materialise(place.at(f"in-{node.id}"), durable=durable)
@@ -64,6 +66,18 @@ def prepare_files(spark: Any, plan: Plan, places: Places, origin: Origin | None,
         elif isinstance(operator, Sink) and isinstance(operator.sink, Table):
             prepare_table(spark, operator.sink)
     return _host(plan)
+
+
+def _moved_inputs(places: Places, origin: Origin | None, node: Node) -> dict[str, str]:
+    """What `moved_inputs` gives for a source of a job that starts. A job with checkpoints has copies of the files, since the
+    savepoint is the user's."""
+    if origin is None or all(one.uid != node.uid for one in origin.manifest.inputs):
+        return {}
+    place, durable = places.inputs()
+    if durable:
+        place.make()
+    into = (place.folder(), f"in-{node.id}") if durable else None
+    return moved_inputs(origin.folder, origin.manifest, node.uid, into, places.store_options)
 
 
 def _host(plan: Plan) -> Host | None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from tailrace.api import connectors as api
@@ -145,7 +146,19 @@ class SourceTask(OperatorTask, SourceCutState):
     # Before the first step.
 
     def restore(self, parts: list[MetaPart]) -> None:
-        self._restored = [(one.subtask, one.parallelism, decode_state(one.data)) for one in parts if one.data]
+        self._restored = [(one.subtask, one.parallelism, self._as_now(one.data)) for one in parts if one.data]
+
+    def _as_now(self, data: bytes) -> SourceState:
+        """The state of a subtask, with its splits as they are now: a savepoint holds files that were elsewhere before."""
+        state, now = decode_state(data), getattr(type(self.source), "restored_split", None)
+        if now is None:
+            return state
+        anew = lambda split: dump_described(now(self.source, load_described(split)))  # noqa: E731
+        held = [msgspec.structs.replace(one, split=anew(one.split)) for one in state.held]
+        known = state.known
+        if known is not None:
+            known = msgspec.structs.replace(known, splits=[(index, anew(split)) for index, split in known.splits])
+        return msgspec.structs.replace(state, held=held, known=known)
 
     def open(self) -> None:
         restored = self._restored or []
