@@ -17,6 +17,8 @@ from .state import Put
 
 PER_SECOND = 1_000
 """Records of each reader, once all keys are there."""
+FAST = 1_000_000
+"""The same for a job that is behind: more than it can do."""
 CHUNK = 8 << 20
 
 
@@ -28,6 +30,7 @@ class StopSpec:
     stops: int = 7  # each of a job that goes on from the one before
     interval: float = 1.0  # of checkpoints meanwhile; 0: none, so that each stop writes all that has changed
     savepoints: int = 3
+    behind: int = 0  # bytes of each record that waits for a slow function while these are taken; 0: none waits
     parallelism: int = 2
 
     @classmethod
@@ -42,19 +45,19 @@ class StopSpec:
 class Keys(tr.Source):
     """(key, time): first every key once, as fast as they are taken, then one after the other at a pace, for ever."""
 
-    def __init__(self, keys: int) -> None:
-        self.keys = keys
+    def __init__(self, keys: int, per_second: int = PER_SECOND) -> None:
+        self.keys, self.per_second = keys, per_second
 
     def splits(self, parallelism: int) -> Sequence[tuple[int, int]]:
         return [(i, parallelism) for i in range(parallelism)]
 
     def reader(self, split: tuple[int, int], position: int | None = None) -> tr.Reader:
-        return KeysReader(self.keys, *split, position or 0)
+        return KeysReader(self, *split, position or 0)
 
 
 class KeysReader(tr.Reader):
-    def __init__(self, keys: int, index: int, count: int, at: int) -> None:
-        self.keys, self.index, self.count, self.at = keys, index, count, at
+    def __init__(self, source: Keys, index: int, count: int, at: int) -> None:
+        self.keys, self.per_second, self.index, self.count, self.at = source.keys, source.per_second, index, count, at
         self.paced: tuple[float, int] | None = None  # since when, and from which record on
 
     def read(self, limit: int, now: float) -> Any:
@@ -63,7 +66,7 @@ class KeysReader(tr.Reader):
             limit = min(limit, own - self.at)
         else:
             since, first = self.paced = self.paced or (now, self.at)
-            limit = min(limit, int((now - since) * PER_SECOND) - (self.at - first))
+            limit = min(limit, int((now - since) * self.per_second) - (self.at - first))
         found = range(self.at, self.at + max(0, limit))
         self.at += len(found)
         return [((self.index + i * self.count) % self.keys, now) for i in found]
@@ -81,12 +84,15 @@ def run(spec: StopSpec) -> dict[str, Any]:
         return _run(spec, Path(folder))
 
 
-def _start(spec: StopSpec, folder: Path, path: str | None, interval: float | None) -> Any:
+def _start(spec: StopSpec, folder: Path, path: str | None, interval: float | None, behind: int = 0) -> Any:
     config = tr.CheckpointConfig(folder / "checkpoints", interval=interval or None)
     env = tr.Environment(
         parallelism=spec.parallelism, progress=False, checkpoint=config, state_backend=spec.state, memory="1g"
     )
-    keyed = env.from_source(Keys(spec.keys), uid="keys").key_by(_key).process(Put(spec.bytes), uid="put")
+    keys = Keys(spec.keys, FAST if behind else PER_SECOND)
+    keyed = env.from_source(keys, uid="keys").key_by(_key).process(Put(spec.bytes), uid="put")
+    if behind:
+        keyed = keyed.map(lambda record: (*record, os.urandom(behind)), uid="more").rebalance().map(_slowly, uid="slow")
     keyed.filter(_none, uid="none").sink_to(tr.sinks.TextFiles(str(folder / "out")), uid="out")
     return env.execute("stop", from_checkpoint=path)
 
@@ -97,6 +103,11 @@ def _key(record: tuple[int, float]) -> int:
 
 def _none(record: tuple[int, float]) -> bool:
     return False
+
+
+def _slowly(record: Any) -> Any:
+    time.sleep(0.001)
+    return record
 
 
 def _run(spec: StopSpec, folder: Path) -> dict[str, Any]:
@@ -134,19 +145,22 @@ def _read(job: Any, records: int) -> None:
 
 def _savepoints(spec: StopSpec, folder: Path, path: str | None) -> dict[str, Any]:
     """Savepoints of the job while it runs, and in turns as many bytes by one process, synced."""
-    job = _start(spec, folder, path, None)
+    job = _start(spec, folder, path, None, spec.behind)
     _read(job, PER_SECOND)
-    taken, plain, size = [], [], 0
+    time.sleep(3.0 if spec.behind else 0.0)  # until channels are full
+    taken, plain, size, waiting = [], [], 0, 0
     for number in range(spec.savepoints):
         begun = time.perf_counter()
-        size = job.savepoint(folder / f"saved-{number}", timeout=600).bytes
+        saved = job.savepoint(folder / f"saved-{number}", timeout=600, unaligned=spec.behind > 0)
         taken.append(time.perf_counter() - begun)
+        size, waiting = saved.bytes, saved.inflight_bytes
         plain.append(_plainly(folder / "plain", size))
     job.cancel()
     job.await_termination()
     ratio = statistics.median(taken) / statistics.median(plain)
     return {
         "savepoint_bytes": size,
+        "savepoint_inflight_bytes": waiting,
         "savepoint_seconds": round(statistics.median(taken), 3),
         "plain_seconds": round(statistics.median(plain), 3),
         "savepoint_ratio": round(ratio, 2),

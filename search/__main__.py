@@ -74,6 +74,7 @@ OF_SIZES = (
     "has fewer task slots",
     "has more task slots",
     "went on with fewer workers",
+    "was sized by the load",
 )
 """What runs with `--sizes` cover, and no others."""
 

@@ -29,6 +29,7 @@ from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.job.restarts import Exponential, Fixed, Never, Strategy
 from tailrace.coordinator.job.timeouts import Limits
 from tailrace.coordinator.loops.termination import WavePace
+from tailrace.coordinator.workers.autoscaling import ScaleSettings
 from tailrace.errors import TailraceError
 from tailrace.state.paths import marked_manifest
 from tailrace.storage.endings import leave, still_ours
@@ -110,6 +111,8 @@ class Scenario:
     not."""
     elastic: tuple[int, int] | None = None
     """The least and the most workers of a job that has as many as there are task slots; None: it has its size."""
+    scale: ScaleSettings | None = None
+    """Settings by which the load decides how many of these it has; None: it does not."""
     slots: int = 0
     """Task slots of the cluster at the beginning; 0: as many as are needed."""
     faults: tuple[Fault, ...] = ()
@@ -390,7 +393,7 @@ def tune(what: Scenario) -> dict[str, Any]:
         "log": what.log,
     }
     if what.elastic is not None:
-        found["waits"] = {"wait": 5 * MS, "settle": 1 * MS, "pause": 2 * MS, "longest": 20 * MS}
+        found["waits"] = {"wait": 5 * MS, "settle": 1 * MS, "pause": 2 * MS, "longest": 20 * MS, "scale": what.scale}
     if what.replaces:
         found |= {"depth": what.depth, "replaces": True, "spares": what.spares, "hot": what.hot}
     return found

@@ -75,7 +75,8 @@ class SparkRun:
     standby: str
     """"no standby", "started" (a process is started when a worker is lost), "ready" or "two at once"."""
     then: str
-    """What a user does meanwhile: "nothing", "a savepoint", or "a stop" behind which the job starts again."""
+    """What a user does meanwhile: "nothing", "a savepoint", "a stop" behind which the job starts again, or "another size",
+    and back."""
     losses: tuple[str, ...]
 
     @property
@@ -94,7 +95,7 @@ class SparkRun:
 
 def draw(seed: int) -> SparkRun:
     """The run of a seed."""
-    rng = random.Random(f"tailrace on spark {seed}")
+    rng, sizes = random.Random(f"tailrace on spark {seed}"), random.Random(f"tailrace sizes on spark {seed}")
     kinds = (PLAIN, NESTED, ROUNDS, [name for name in LOOPS if name not in (*SILENT, *NESTED, *ROUNDS)])
     return SparkRun(
         seed,
@@ -104,7 +105,7 @@ def draw(seed: int) -> SparkRun:
         rng.choice(["memory", "disk"]),
         rng.choice(["files", "files", "S3"]),
         rng.choice(["no standby", "started", "ready", "ready", "two at once"]),
-        rng.choice(["nothing", "nothing", "a savepoint", "a stop"]),
+        rng.choice([sizes.choice(["nothing", "another size"]), "nothing", "a savepoint", "a stop"]),
         tuple(rng.choice(LOSSES) for _ in range(rng.choice([1, 1, 2]))),
     )
 
@@ -225,6 +226,9 @@ class _Life:
             if self.run.then == "a stop":
                 stopped = self.job.stop()  # None where it has finished before
                 self.stopped += [] if stopped is None else [stopped.path]
+            elif self.run.then == "another size":
+                for size in (5 - self.run.parallelism, self.run.parallelism):
+                    self.job.rescale(size, timeout=PATIENCE)
             else:
                 self.job.savepoint(f"{self.checkpoints}/savepoint")
             self.happened.append(f"{self.run.then} came to its end")

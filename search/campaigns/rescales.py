@@ -13,6 +13,7 @@ from search.campaigns.unaligned import overtaking
 from search.programs.golden import PROGRAMS
 from search.scenarios import MS, Scenario
 from tailrace.coordinator.durability.checkpoints import CheckpointSettings
+from tailrace.coordinator.workers.autoscaling import ScaleSettings
 from tailrace.errors import GraphError
 from tailrace.graph.sizes import check_elastic
 from tailrace.testing.faults import Fault
@@ -91,6 +92,21 @@ def elastic_with_standbys(made: Scenario) -> Scenario:
     return replace(made, replaces=True, depth=rng.choice([1, 1, 2]), spares=rng.choice([0, 1, 2]))
 
 
+def autoscaled(made: Scenario) -> Scenario:
+    """As `elastic`, where the load decides how many workers the job has. In one of three its workers may be lost and are
+    replaced while the others go on."""
+    made = elastic(made)
+    if made.elastic is None:
+        return made
+    rng = random.Random(f"tailrace autoscaled {made.seed}")
+    if rng.random() < 0.3:
+        made = elastic_with_standbys(made)
+    cooldown = rng.choice([400, 1 * MS, 1 * MS, 4 * MS])
+    scale = ScaleSettings(target_busy=rng.choice([0.1, 0.3, 0.7]), lag=30.0, cooldown=cooldown)
+    faults = tuple(one for one in made.faults if one.kind != "slots" or rng.random() < 0.5)
+    return replace(made, scale=scale, slots=rng.choice([0, made.slots]), faults=faults)
+
+
 def _slots(rng: random.Random, count: int) -> Fault:
     anchor = rng.choice(
         ["", "", "status RE", "status RUNNING", "commit", "Trigger", "resizing", "WasReset", "Deployed"]
@@ -138,5 +154,6 @@ SIZES = {
     "with-standbys": rescaled_with_standbys,
     "elastic": elastic,
     "elastic-with-standbys": elastic_with_standbys,
+    "autoscaled": autoscaled,
 }
 """The scenarios with changes of size, by name."""

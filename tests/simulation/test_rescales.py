@@ -6,7 +6,13 @@ import pytest
 
 import tailrace as tr
 from search.__main__ import search, text_of
-from search.campaigns.rescales import elastic, elastic_with_standbys, rescaled, rescaled_with_standbys
+from search.campaigns.rescales import (
+    autoscaled,
+    elastic,
+    elastic_with_standbys,
+    rescaled,
+    rescaled_with_standbys,
+)
 from search.programs.golden import PROGRAMS
 from search.scenarios import scenario
 from tailrace.coordinator.actions import RescaleEnded
@@ -77,6 +83,12 @@ def test_elastic_jobs_have_every_result_once(exhaustive: bool) -> None:
     covered, failed = search(range(400 if exhaustive else 8), tune=elastic, stop=False)
     assert [text_of(one) for one in failed] == []
     assert covered["went on with fewer workers"] and covered["changed the size"]
+
+
+def test_jobs_that_are_sized_by_their_load_have_every_result_once(exhaustive: bool) -> None:
+    covered, failed = search(range(200 if exhaustive else 4), tune=autoscaled, stop=False)
+    assert [text_of(one) for one in failed] == []
+    assert covered["was sized by the load"] and covered["changed the size"]
 
 
 @pytest.mark.exhaustive

@@ -29,5 +29,5 @@ def test_every_pair_of_a_way_of_running_and_a_loss_is_drawn() -> None:
     runs = [draw(seed) for seed in range(2_000)]
     pairs = {(value, loss) for run in runs for loss in run.losses for value in run.ways}
     values = {value for value, _ in pairs}
-    assert len(values) == 4 + 2 + 2 + 4 + 3
+    assert len(values) == 4 + 2 + 2 + 4 + 4
     assert pairs == {(value, loss) for value in values for loss in LOSSES}

@@ -7,7 +7,8 @@ of savepoints, and copies the files of a job's checkpoint into them.
     inputs/<k>/<file>                       the files of DataFrames that sources have left to read
 
 Invariant L4: a start from a savepoint needs no file of the job outside of its folder, but for the batches of streaming
-queries, and it is a savepoint from the moment on in which its manifest is made, when all else is there. A writer that fails before that removes what it has made, unless it is killed.
+queries, and it is a savepoint from the moment on in which its manifest is made, when all else is there. A writer that fails
+before that removes what it has made, unless it is killed.
 """
 
 from __future__ import annotations

@@ -79,6 +79,8 @@ class Setting:
     """Number of entries up to which an operator's state is written as a whole each time; None: as in production."""
     disk: str | None = None
     """The folder for state on disk; None: state is in memory."""
+    reports_each: int = 0
+    """Microseconds from one progress report of a worker to the next; 0: there are none."""
 
     def worker(
         self,

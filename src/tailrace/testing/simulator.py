@@ -23,6 +23,7 @@ from tailrace.coordinator.job.restarts import Strategy
 from tailrace.coordinator.job.timeouts import Limits
 from tailrace.coordinator.loops.termination import WavePace
 from tailrace.coordinator.machine import Coordinator
+from tailrace.coordinator.workers.autoscaling import LOOKS
 from tailrace.coordinator.workers.rescaling import ElasticSizes
 from tailrace.errors import InternalError, TailraceError
 from tailrace.graph.plan import Plan
@@ -121,7 +122,9 @@ class Simulation:
         )
         self.storage = Storage(cluster, name, self.files)
         kept = None if checkpoints is None else self.storage
-        self._workers = Workers(cluster, kept, name, load, Setting(tuning, small, disk), recordings)
+        scale = None if elastic is None else elastic.scale
+        reports = 0 if scale is None else max(1, scale.cooldown // (2 * LOOKS))
+        self._workers = Workers(cluster, kept, name, load, Setting(tuning, small, disk, reports), recordings)
         standbys = spares if replaces else None
         copied = 0 if tuning is None else tuning.copied or 0
         rest = pace, standbys, elastic, hot, depth, copied, log

@@ -35,6 +35,7 @@ from tailrace.task.contract.events import (
     PeerBack,
     PeersConnected,
     PeersUnreachable,
+    ReportDue,
     Step,
 )
 from tailrace.task.contract.jobspec import JobSpec
@@ -143,14 +144,27 @@ class Workers:
     def step(self, process: SimulatedProcess) -> None:
         """Lets a worker take a step of its own accord."""
         machine, chance, conditions = process.machine, self._cluster.chance, self._cluster.conditions
+        vertex: int | None = None
         if machine.encoding and chance.random() < 0.4:
             limit = chance.randint(*conditions.encode_limit)
             process.handle(Encode(process.clocks.job.now(), limit))
             self._cluster.note(f"{self._cluster.who(process.party)} encoded {limit}")
         else:
-            self._work(process)
-        self._cluster.now += chance.randint(*conditions.step_cost)
+            vertex = self._work(process)
+        took = chance.randint(*conditions.step_cost)
+        self._cluster.now += took
+        if self._setting.reports_each and not machine.follows:
+            self._report(process, vertex, took)
         self.act(process)
+
+    def _report(self, process: SimulatedProcess, vertex: int | None, took: int) -> None:
+        """Notes a step of a worker, and lets it report if that is due."""
+        if vertex is not None:
+            process.busy[vertex] = process.busy.get(vertex, 0) + took
+        elapsed = self._cluster.now - process.reported_at
+        if elapsed >= self._setting.reports_each:
+            process.reported_at = self._cluster.now
+            process.handle(ReportDue(dict(process.busy), elapsed, now=process.clocks.job.now()))
 
     def _follow(self, process: SimulatedProcess) -> None:
         """Goes on with a hot standby, which answers its worker at its pace."""
@@ -163,25 +177,27 @@ class Workers:
             self._answered[process.party] = cluster.now
         process.asleep_until = None if answers else due
 
-    def _work(self, process: SimulatedProcess) -> None:
+    def _work(self, process: SimulatedProcess) -> int | None:
+        """Lets a worker work. Returns the vertex whose task has done something."""
         machine, clock = process.machine, process.clocks.job
         if machine.follows:
             self._follow(process)
-            return
+            return None
         for task in machine.awake(clock.now()):
             budget = self._cluster.chance.randint(*self._cluster.conditions.budget)
             idle = process.handle(Step(task.id.vertex, clock.now(), budget))
             if idle is None:
                 self._cluster.note(f"{self._cluster.who(process.party)} {task.id} read {task.work.last_count}")
-                return
+                return task.id.vertex
             if not machine.stepping:
-                return
+                return None
         if process.handle(Flush()):
             self._cluster.note(f"{self._cluster.who(process.party)} flushed")
         elif not machine.encoding:
             wake_at = machine.wake_at
             process.asleep_until = None if wake_at is None else wake_at - process.clocks.ahead
             self._cluster.note(f"{self._cluster.who(process.party)} idle until {process.asleep_until}")
+        return None
 
     def act(self, process: SimulatedProcess) -> None:
         """Carries out the actions of a worker."""
