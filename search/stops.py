@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from search.campaigns.rescales import SIZES
 from search.drawn_faults import calm_clocks, drawn_jumps
 from search.ends import once_more
 from search.programs.golden import PROGRAMS
@@ -184,12 +185,36 @@ def losing(drawn: DrawnRun) -> DrawnRun:
     return replace(drawn, scenario=made)
 
 
+def resizing(drawn: DrawnRun) -> DrawnRun:
+    """The run, changed so that its job changes its size while it is stopped or saved, or before: on request, by the task
+    slots that there are, or by its load."""
+    made = drawn.scenario
+    rng = random.Random(f"tailrace resizing {made.seed} {made.faults}")
+    sized = SIZES[rng.choice(["alone", "alone", *sorted(SIZES)])](made)
+    asked = [
+        Fault(
+            rng.randint(0, rng.choice([5, 60])),
+            "rescale",
+            rng.choice([1, 2, 3, 4]),
+            after=rng.choice(["", "status RUNNING", "status STOPPING", "Trigger", "commit", "resizing"]),
+        )
+        for _ in range(rng.choice([1, 2, 4]))
+    ]
+    return replace(drawn, scenario=replace(sized, faults=(*sized.faults, *asked)))
+
+
+TUNES: dict[str, Callable[[DrawnRun], DrawnRun]] = {"lost": losing, "succeeded": succeeding, "sizes": resizing}
+"""Changes of the runs, by name."""
+
+
 @dataclass
 class Outcome:
     """Result of a seed."""
 
     seed: int
     program: str
+    tuned: str = ""
+    """The option by which its runs are changed; empty where they are not."""
     wrong: list[str] = field(default_factory=list)
     story: list[str] = field(default_factory=list)
     covered: Counter[str] = field(default_factory=Counter)
@@ -201,7 +226,8 @@ class Outcome:
             f"seed {self.seed}, program {self.program} ({'; '.join(self.story)}):",
             *(f"  {one}" for one in self.wrong[:5]),
         ]
-        return "\n".join([*lines, f"  again: python -m search.stops --seeds {self.seed} --program {self.program}"])
+        again = f"python -m search.stops --seeds {self.seed} --program {self.program}{self.tuned}"
+        return "\n".join([*lines, f"  again: {again}"])
 
 
 def run(
@@ -215,7 +241,8 @@ def run(
     runs = [tune(one) for one in draw(seed, program, faults)]
     if faults:
         runs = [_with_jumps(one, number) for number, one in enumerate(runs)]
-    outcome = Outcome(seed, runs[0].scenario.program)
+    tuned = next((f" --with {name}" for name, one in TUNES.items() if one is tune), "")
+    outcome = Outcome(seed, runs[0].scenario.program, tuned)
     name = f"stops {seed}"
     book = BOOKS[name] = Book()
     files = _Files([book])
@@ -453,6 +480,7 @@ class _Run:
         try:
             mine = WatchedFiles([book], "memory:mine")
             what = replace(self.drawn.scenario, faults=(), parallelism=1 + checkpoint % 3, max_parallelism=groups)
+            what = replace(what, elastic=None, scale=None, slots=0)
             world = build(what, self.program, Ledger(name), mine, False, run_id="fork", origin=(alone, SAVEPOINT))
             status = world.run()
             found = Book(published={b"before": before, **book.published})
@@ -543,11 +571,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seeds", default="0:200", help="FIRST:LAST, LAST excluded, or a single seed (default: 0:200)")
     parser.add_argument("--program", choices=sorted(PROGRAMS), help="run this golden program only")
     parser.add_argument("--seconds", type=float, help="begin no other seed after this many seconds")
-    parser.add_argument("--lost", action="store_true", help="lose workers that are replaced while the others go on")
+    parser.add_argument(
+        "--with", choices=sorted(TUNES), dest="tune", help="lose workers, or coordinators; change sizes"
+    )
     parser.add_argument("--all", action="store_true", help="go on after a failure")
     options = parser.parse_args(arguments)
     seeds, started = seeds_of(options.seeds), time.monotonic()
-    tune = losing if options.lost else lambda made: made
+    tune = TUNES.get(options.tune, lambda made: made)
     found = look(seeds, options.program, stop=not options.all, seconds=options.seconds, tune=tune)
     return report(*found, started)
 

@@ -12,7 +12,15 @@ from typer.testing import CliRunner
 
 from tailrace.cli.main import app
 from tailrace.state.format import BlockRef, Index, OperatorPart, TableInfo, checksum, header, tail
-from tailrace.state.manifest import Manifest, OperatorRecord, Prepared, StateFile, encode_manifest, savepoint_of
+from tailrace.state.manifest import (
+    InputFile,
+    Manifest,
+    OperatorRecord,
+    Prepared,
+    StateFile,
+    encode_manifest,
+    savepoint_of,
+)
 from tailrace.storage.opening import open_folder
 from tailrace.storage.savepoints import copy_savepoint
 from tailrace.storage.store import Store
@@ -85,6 +93,19 @@ def test_a_savepoint_is_reported_like_a_checkpoint_wherever_it_is(folder: Path, 
         assert "savepoint 1 of job 'job'" in out and "5 entries" in out and "1/chk-1/w0-0.state" in out
     report = json.loads(inspect(tmp_path / "monday", "--json")[1])
     assert (report["job"], report["kind"], report["older"], report["prepared"]) == ("job", "savepoint", [], {})
+
+
+def test_files_that_sources_have_left_to_read_are_reported_and_looked_for(folder: Path, tmp_path: Path) -> None:
+    store, rows = Store(str(folder), "job"), tmp_path / "rows.arrow"
+    rows.write_bytes(b"rows")
+    there = (str(rows), InputFile("rows-1", str(rows), "inputs/0/rows.arrow", 4))
+    wanted = savepoint_of(store.manifest("1/1.manifest"))
+    copy_savepoint(store.folder, open_folder(str(tmp_path / "saved")), wanted, inputs=[there])
+    code, out, _ = inspect(tmp_path / "saved", "--verify")
+    assert code == 0 and "  of source rows-1  inputs/0/rows.arrow  4 B" in out
+    (tmp_path / "saved" / "inputs" / "0" / "rows.arrow").unlink()
+    code, out, err = inspect(tmp_path / "saved", "--verify")
+    assert code == 1 and "inputs/0/rows.arrow, which source 'rows-1' reads, is gone" in err
 
 
 def test_a_checkpoint_is_reported_as_json(folder: Path) -> None:

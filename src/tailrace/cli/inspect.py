@@ -80,6 +80,7 @@ def _of_checkpoint(store: Store, name: str, manifest: Manifest) -> dict[str, Any
         "files": [{"slot": file.slot, "name": file.name, "size": file.size} for file in manifest.files],
         "older": [{"name": older, "size": store.size(older)} for older in manifest.older],
         "prepared": prepared,
+        "inputs": [{"uid": file.uid, "name": file.name, "size": file.size} for file in manifest.inputs],
     }
 
 
@@ -195,6 +196,8 @@ def _checkpoint_lines(report: dict[str, Any]) -> Iterator[str]:
         yield f"  worker {file['slot']}  {file['name']}  {size_text(file['size'])}"
     for older in report["older"]:
         yield f"  older     {older['name']}  {size_text(older['size'])}"
+    for file in report["inputs"]:
+        yield f"  of source {file['uid']}  {file['name']}  {size_text(file['size'])}"
     if report["prepared"]:
         yield "prepared by sinks"
         for uid, count in report["prepared"].items():

@@ -276,8 +276,8 @@ def read_placed(store: Readable, placed: Placed) -> bytes:
 
 
 def verify(store: Readable, manifest: Manifest) -> None:
-    """Reads every block that a restore of the whole checkpoint would read, and all prepared output of sinks. Raises
-    `CheckpointCorrupt`."""
+    """Reads every block that a restore of the whole checkpoint would read, and all prepared output of sinks, and looks
+    whether all inputs are there. Raises `CheckpointCorrupt`."""
     everything = {
         part.uid: (0, manifest.max_parallelism)
         for index in own_indexes(store, manifest).values()
@@ -288,3 +288,10 @@ def verify(store: Readable, manifest: Manifest) -> None:
     for one in manifest.prepared:
         if isinstance(one.data, Placed):
             read_placed(store, one.data)
+    for file in manifest.inputs:
+        try:
+            size = store.size(file.name)
+        except FileNotFoundError:
+            raise CheckpointCorrupt(f"{file.name}, which source {file.uid!r} reads, is gone") from None
+        if size != file.size:
+            raise CheckpointCorrupt(f"{file.name} has {size} bytes; the manifest says {file.size}")
