@@ -90,7 +90,7 @@ def seal(target: Folder, manifest: bytes) -> None:
 
 def names_in(savepoint: Manifest) -> list[str]:
     """The files of a savepoint, but for its manifest."""
-    return [file.name for file in (*savepoint.files, *savepoint.inputs)]
+    return [file.name for file in savepoint.files] + [file.name for file in savepoint.inputs]
 
 
 def copy_savepoint(
@@ -120,7 +120,7 @@ def copy_savepoint(
     except BaseException:
         remove(target, made, fresh)
         raise
-    return sum(file.size for file in (*savepoint.files, *savepoint.inputs))
+    return sum(file.size for file in savepoint.files) + sum(file.size for file in savepoint.inputs)
 
 
 def copy_inputs(

@@ -153,7 +153,10 @@ class SourceTask(OperatorTask, SourceCutState):
         state, now = decode_state(data), getattr(type(self.source), "restored_split", None)
         if now is None:
             return state
-        anew = lambda split: dump_described(now(self.source, load_described(split)))  # noqa: E731
+
+        def anew(split: bytes) -> bytes:
+            return dump_described(now(self.source, load_described(split)))
+
         held = [msgspec.structs.replace(one, split=anew(one.split)) for one in state.held]
         known = state.known
         if known is not None:
