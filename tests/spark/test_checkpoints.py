@@ -399,9 +399,9 @@ def test_a_savepoint_has_what_is_left_of_a_dataframe_wherever_it_was_moved(jobs:
             shutil.rmtree(one)
         return str(moved)
 
-    second = left_by(1, 0, 3, left_by(0, 3_000, 2, None))
+    second = left_by(1, 0, 3, left_by(0, 1_200, 2, None))
     assert env(2, 0, 1, None).execute("job2", from_checkpoint=second).await_termination(60)
-    assert lines(*(jobs.folder / f"out{number}" for number in range(3))) == expected(3_000)
+    assert lines(*(jobs.folder / f"out{number}" for number in range(3))) == expected(1_200)
 
 
 def slowly(row: Any) -> int:
