@@ -75,6 +75,10 @@ class Workers:
         self._publishing = Publishing(cluster, self.act)
         self._answered: dict[int, int] = {}
         """The time at which each hot standby has answered its worker last, by party."""
+        self._busy: dict[int, dict[int, int]] = {}
+        """Microseconds of work of each worker that reports, by party and vertex."""
+        self._reported: dict[int, int] = {}
+        """The time at which each of them has reported last."""
         self.reports: list[SubtaskReport] = []
         """The last figures of every subtask, taken when its worker left."""
 
@@ -159,12 +163,13 @@ class Workers:
 
     def _report(self, process: SimulatedProcess, vertex: int | None, took: int) -> None:
         """Notes a step of a worker, and lets it report if that is due."""
+        busy, party = self._busy.setdefault(process.party, {}), process.party
         if vertex is not None:
-            process.busy[vertex] = process.busy.get(vertex, 0) + took
-        elapsed = self._cluster.now - process.reported_at
+            busy[vertex] = busy.get(vertex, 0) + took
+        elapsed = self._cluster.now - self._reported.get(party, 0)
         if elapsed >= self._setting.reports_each:
-            process.reported_at = self._cluster.now
-            process.handle(ReportDue(dict(process.busy), elapsed, now=process.clocks.job.now()))
+            self._reported[party] = self._cluster.now
+            process.handle(ReportDue(dict(busy), elapsed, now=process.clocks.job.now()))
 
     def _follow(self, process: SimulatedProcess) -> None:
         """Goes on with a hot standby, which answers its worker at its pace."""

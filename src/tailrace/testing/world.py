@@ -97,10 +97,6 @@ class SimulatedProcess:
     """The driver with another coordinator that it has called last, since its own is lost."""
     waits_until: int = 0
     """The time until which it waits for one."""
-    busy: dict[int, int] = field(default_factory=dict)
-    """Microseconds of work, by vertex, where workers report."""
-    reported_at: int = 0
-    """The time of its last report."""
 
     def __post_init__(self) -> None:
         self.slot = self.place
