@@ -67,6 +67,8 @@ def run(spec: LiveSpec) -> dict[str, Any]:
     for first in range(0, len(a), spec.batch):
         some = slice(first, first + spec.batch)
         operator.push_many([("+", *change) for change in zip(a[some], b[some], strict=True)])
+    for turn in range(1, 3):  # behind the first one changes are still coming
+        operator.advance_clock(turn * 60)
     load = time.process_time() - start
     bytes_per_edge = (resident() - before) / len(a)
     draw, took, results = np.random.default_rng(11), [], 0

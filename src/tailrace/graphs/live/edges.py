@@ -7,16 +7,34 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import numpy as np
+
 import tailrace as tr
+from tailrace.graphs.live.spans import FirstSpan, columns_of, names_of, neighbours_of
+from tailrace.graphs.supersteps import Adjacency
 
 IN_A_BUCKET = 32
 """Ends of the edges of a vertex in one entry of the state, about: a change writes so many, however many a vertex has."""
 MOST = 1 << 53
 """The greatest weight: doubles above are not all whole numbers."""
 
+NOTHING_YET: tuple[Any, ...] = (), 0, 0, 0
+ALL_TAKEN: tuple[Any, ...] = None, 0, 0, 0
+"""What `LiveGraph.span` has of a graph without changes, and of one that is new no more."""
 NO_ENDS: tuple[tuple[Any, ...], tuple[Any, ...]] = (), ()
 ONE_KIND = "ids of vertices of one graph must be all whole numbers, or all texts"
 
+
+TOGETHER = 256
+"""Changes that come together, from which on a new graph waits for more of them."""
+NEW = 1024
+"""Changes that came in smaller parts, up to which a graph is new."""
+TURN = 0.2
+"""Seconds of a turn of waiting."""
+BUSY = 10_000
+"""Changes in a turn, from which on another turn follows: as many as no live graph takes in as fast as they come."""
+LONGEST = 1 << 24
+"""Changes of a first span, at most."""
 
 Change = tuple[str, Any, Any, Any]
 
@@ -39,6 +57,12 @@ class VertexTable:
     def __setitem__(self, vertex: Any, value: Any) -> None:
         with self.ctx.at(vertex):
             self.state.value = value
+
+    def update(self, values: dict[Any, Any]) -> None:
+        ctx, state = self.ctx, self.state
+        for vertex, value in values.items():
+            with ctx.at(vertex):
+                state.value = value
 
     def remove(self, vertex: Any) -> None:
         with self.ctx.at(vertex):
@@ -138,23 +162,53 @@ class Edges:
             self.buckets.remove(vertex)
         return left
 
+    def load(self, ids: list[Any], near: Adjacency, ends: list[Any], often: Any) -> None:
+        """Adds edges of vertices that have none, all of each vertex at once: `ends` in the order of `near`, and how often
+        each is there."""
+        first, counts = near.first.tolist(), dict[int, list[tuple[Any, int]]]()
+        for at in np.flatnonzero(often > 1).tolist():
+            counts.setdefault(int(near.rows[at]), []).append((ends[at], int(often[at])))
+        ctx, state = self.ends.ctx, self.ends.state
+        for n in np.flatnonzero(near.degrees).tolist():
+            one, some = ids[n], tuple(ends[first[n] : first[n + 1]])
+            if len(some) <= IN_A_BUCKET:
+                with ctx.at(one):
+                    state.value = some, tuple(counts.get(n, ()))
+                continue
+            count = 1
+            while IN_A_BUCKET * count < len(some):
+                count *= 2
+            self.spread(one, some, dict(counts.get(n, ())), count)
+            self.buckets[one] = count, len(some)
+
+    def clear(self, vertex: Any) -> None:
+        """Takes all edges of a vertex away."""
+        count, _ = self.buckets.get(vertex) or (1, 0)
+        for one in range(count):
+            self.ends.remove(place(vertex, one))
+        self.buckets.remove(vertex)
+
     def deal(self, vertex: Any, count: int, more: int) -> None:
         """Deals the ends of a vertex to more buckets."""
-        dealt: list[tuple[list[Any], dict[Any, int]]] = [([], {}) for _ in range(more)]
+        all_ends: list[Any] = []
+        all_counts: dict[Any, int] = {}
         for one in range(count):
-            ends, often = self.ends.get(place(vertex, one)) or ((), ())
-            for end in ends:
-                dealt[code(end) % more][0].append(end)
-            for end, times in often:
-                dealt[code(end) % more][1][end] = times
-        for one, (some, counts) in enumerate(dealt):
-            self.store(place(vertex, one), tuple(some), counts)
+            ends, often = self.ends.get(place(vertex, one)) or NO_ENDS
+            all_ends += ends
+            all_counts.update(often)
+        self.spread(vertex, all_ends, all_counts, more)
 
-    def store(self, key: Any, ends: tuple[Any, ...], counts: dict[Any, int]) -> None:
-        if ends:
-            self.ends[key] = ends, tuple(counts.items())
-        else:
-            self.ends.remove(key)
+    def spread(self, vertex: Any, ends: Iterable[Any], counts: dict[Any, int], count: int) -> None:
+        """Stores the ends of a vertex in so many buckets."""
+        dealt: list[list[Any]] = [[] for _ in range(count)]
+        for end in ends:
+            dealt[code(end) % count].append(end)
+        for one, some in enumerate(dealt):
+            if some:
+                often = tuple((end, counts[end]) for end in some if end in counts)
+                self.ends[place(vertex, one)] = tuple(some), often
+            else:
+                self.ends.remove(place(vertex, one))
 
 
 def edge_text(vertex: Any, end: Any) -> str:
@@ -170,21 +224,95 @@ def place(vertex: Any, bucket: int) -> Any:
 
 
 class LiveGraph(tr.KeyedProcessFunction):
-    """A graph that changes, in the state of one subtask, by vertex. Changes of edges have one key of their own."""
+    """A graph that changes, in the state of one subtask, by vertex. Changes of edges have one key of their own.
+
+    The changes of its first span, until there is a quiet moment, wait, and are taken in at once (`load`). Changes behind
+    that are taken in as they come (`take`)."""
 
     out_ends = tr.ValueState(tuple)
     buckets = tr.ValueState(tuple)
     kind = tr.ValueState(str)
     """The type of its ids, of the key of changes: ids of two types have no order."""
+    span = tr.ValueState(tuple)
+    """Of the key of changes, while the graph is new: its changes that were taken in, the number of batches that wait, of
+    changes in these, and of these a turn ago."""
+    waiting = tr.ValueState(object)
+    """A batch of changes that wait, of the key ("waiting", number)."""
     weighted = False
     """A change may have a weight."""
+    both_ways = True
+    """An edge is an edge of both of its ends."""
 
     def open(self, ctx: tr.Context) -> None:
         self.ctx = ctx
         self.edges = Edges(VertexTable(ctx, self.out_ends), VertexTable(ctx, self.buckets))
+        self.batches = VertexTable(ctx, self.waiting)
+
+    def take(self, changes: list[Change]) -> Iterator[tuple[Any, ...]]:
+        """Changes of the result, for changes of edges that have come together."""
+        raise NotImplementedError
+
+    def load(self, span: FirstSpan, known: list[Any]) -> Iterator[tuple[Any, ...]]:
+        """Changes of the result, for all edges of the first span. `known` are the vertices that may have a result from
+        before; they have no edges any more."""
+        raise NotImplementedError
 
     def process(self, change: Any, ctx: tr.Context) -> Any:
         return self.process_many([change], ctx)
+
+    def process_many(self, changes: list[Any], ctx: tr.Context) -> Any:
+        new = self.kind.value is None
+        parts = self.parts(changes)
+        early, batches, count, before = NOTHING_YET if new else (self.span.value or ALL_TAKEN)
+        if early is None:
+            return self.take(parts)
+        timed = ctx.timestamp is not None
+        if batches or (len(parts) >= TOGETHER and not timed and ctx.loop is None):
+            self.batches["waiting", batches] = columns_of(parts)
+            self.span.value = early, batches + 1, count + len(parts), before
+            if timed or count + len(parts) > LONGEST:
+                return self.end_span()
+            if not batches:
+                ctx.set_timer(processing_time=ctx.now() + TURN)
+            return None
+        early += tuple(parts)
+        self.span.value = (early, 0, 0, 0) if len(early) <= NEW else ALL_TAKEN
+        return self.take(parts)
+
+    def on_timer(self, timestamp: float, ctx: tr.Context) -> Any:
+        early, batches, count, before = self.span.value
+        if not batches:
+            return None  # the span has ended before its turn
+        if count - before < BUSY:
+            return self.end_span()
+        self.span.value = early, batches, count, count
+        ctx.set_timer(processing_time=ctx.now() + TURN)
+        return None
+
+    def end_span(self) -> Any:
+        early, batches, _, _ = self.span.value
+        self.span.value = ALL_TAKEN
+        columns = [columns_of(early)] if early else []
+        for number in range(batches):
+            columns.append(self.batches["waiting", number])
+            self.batches.remove(("waiting", number))
+        known = sorted({end for _, a, b, _ in early for end in (a, b)})
+        for one in known:
+            self.clear(one)
+        return self.load(FirstSpan(columns, self.both_ways, self.weighted), known)
+
+    def clear(self, vertex: Any) -> None:
+        """Takes all edges of a vertex away."""
+        self.edges.clear(vertex)
+
+    def load_edges(self, edges: Edges, span: FirstSpan, way: str, weights: list[Any] | None = None) -> Adjacency:
+        """Adds the edges of a span to a table without edges, with these weights where it has some."""
+        near = neighbours_of(span, way)
+        ends = names_of(span.ids, near.ends)
+        if weights is not None:
+            ends = list(zip(ends, names_of(weights, near.weights), strict=True))
+        edges.load(span.ids, near, ends, span.often[near.weights])
+        return near
 
     def parts(self, changes: list[Any]) -> list[Change]:
         """The parts of changes that have come together. Raises what `checked_change` raises."""
@@ -220,10 +348,15 @@ class DirectedGraph(LiveGraph):
 
     in_ends = tr.ValueState(tuple)
     into_buckets = tr.ValueState(tuple)
+    both_ways = False
 
     def open(self, ctx: tr.Context) -> None:
         super().open(ctx)
         self.into = Edges(VertexTable(ctx, self.in_ends), VertexTable(ctx, self.into_buckets))
+
+    def clear(self, vertex: Any) -> None:
+        super().clear(vertex)
+        self.into.clear(vertex)
 
 
 def differences(before: dict[Any, Any], after: Any) -> Iterator[tuple[Any, ...]]:

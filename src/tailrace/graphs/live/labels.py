@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 import tailrace as tr
-from tailrace.graphs.live.edges import Findings, LiveGraph, VertexTable, differences
+from tailrace.graphs.live.edges import Change, Findings, LiveGraph, VertexTable, differences
+from tailrace.graphs.live.spans import FirstSpan, names_of
+from tailrace.graphs.supersteps import Adjacency, runs
 
 
 class LiveLabels(LiveGraph):
@@ -23,13 +27,28 @@ class LiveLabels(LiveGraph):
         super().open(ctx)
         self.labels = VertexTable(ctx, self.label)
 
-    def process_many(self, changes: list[Any], ctx: tr.Context) -> Iterator[tuple[Any, ...]]:
-        parts = self.parts(changes)
-        for op, a, b, _ in parts:
+    def load(self, span: FirstSpan, known: list[Any]) -> Iterator[tuple[Any, ...]]:
+        near = self.load_edges(self.edges, span, "both")
+        before = {one: (self.labels.get(one) or (None,))[-1] for one in known}
+        for one in known:
+            self.labels.remove(one)
+        often = span.often[near.weights] * (1 + (near.rows == near.ends))  # both ends of a loop are here
+        label, there = np.arange(len(span.ids)), np.flatnonzero(span.there)
+        steps = []
+        for _ in range(self.steps):
+            label = labels_after(near, often, label)
+            steps.append(names_of(span.ids, label[there]))
+        labels = dict(zip(names_of(span.ids, there), zip(*steps, strict=True), strict=True))
+        self.labels.update(labels)
+        after = {one: mine[-1] for one, mine in labels.items()}
+        return differences({**dict.fromkeys(after), **before}, after)
+
+    def take(self, changes: list[Change]) -> Iterator[tuple[Any, ...]]:
+        for op, a, b, _ in changes:
             self.change_both(a, b, 1 if op == "+" else -1)
         edges, labels = Findings(self.ends_of), Findings(self.labels.get)
         before: dict[Any, Any] = {}
-        for one in dict.fromkeys(end for _, a, b, _ in parts for end in (a, b)):
+        for one in dict.fromkeys(end for _, a, b, _ in changes for end in (a, b)):
             before[one] = labels[one]
             if not edges[one]:
                 labels[one] = None
@@ -69,3 +88,20 @@ def most(ends: list[tuple[Any, int]], labels: Findings, step: int) -> Any:
         count[label] = count.get(label, 0) + often
     highest = max(count.values())
     return min(label for label, times in count.items() if times == highest)
+
+
+def labels_after(near: Adjacency, often: Any, label: Any) -> Any:
+    """The labels of all vertices after a step: of each the label that most of its edges have at their other end, the least
+    of several. Labels are numbers of vertices; `often` is how often each edge counts."""
+    size = len(label)
+    votes = near.rows * size + label[near.ends]
+    order = np.argsort(votes, kind="stable")
+    kinds, starts = runs(votes[order])
+    if not len(kinds):
+        return label
+    times, at, name = np.add.reduceat(often[order], starts), kinds // size, kinds % size
+    best = np.lexsort((name, -times, at))
+    rows, first = runs(at[best])
+    after = label.copy()
+    after[rows] = name[best][first]
+    return after

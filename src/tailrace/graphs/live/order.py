@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from tailrace.graphs.live.edges import Findings
+from tailrace.graphs.live.spans import FirstSpan, names_of
+from tailrace.graphs.supersteps import Adjacency
 
 GAP = 1 << 16
 """How far the label of a new first or last vertex is from the one beside it."""
@@ -81,3 +85,43 @@ class LevelOrder:
         width = GAP * (len(near) + 1) if type(last) is tuple else seen[last].label - start
         for n, one in enumerate(near, start=1):
             seen[one].label = start + width * n // (len(near) + 1)
+
+
+def standings_of(span: FirstSpan, near: Adjacency) -> dict[Any, tuple[Any, ...]]:
+    """What `OrderedVertex` has of each vertex with an edge, and of each level, where edges are those of a span."""
+    others = near.rows != near.ends
+    rows, ends = near.rows[others], near.ends[others]
+    first = np.concatenate([[0], np.cumsum(np.bincount(rows, minlength=len(span.ids)))]).astype(np.intp)
+    core, order = peeling(Adjacency(first, rows, ends, ends), span.there)
+    place = np.zeros(len(span.ids), np.int64)
+    place[order] = np.arange(len(order))
+    later = np.bincount(rows, place[ends] > place[rows], len(span.ids)).astype(np.int64)
+    support = np.bincount(rows, core[ends] >= core[rows], len(span.ids)).astype(np.int64)
+    found: dict[Any, tuple[Any, ...]] = {}
+    levels, starts = np.unique(core[order], return_index=True)  # cores grow along the order
+    for level, some in zip(levels.tolist(), np.split(order, starts)[1:], strict=True):
+        ids, ring = names_of(span.ids, some), ("level", level)
+        numbers = zip(later[some].tolist(), support[some].tolist(), strict=True)
+        around = zip([ring, *ids], [*ids[1:], ring], strict=False)
+        for n, (one, counts, (before, behind)) in enumerate(zip(ids, numbers, around, strict=True)):
+            found[one] = level, n * GAP, *counts, before, behind
+        found[ring] = None, 0, 0, 0, ids[-1], ids[0]
+    return found
+
+
+def peeling(near: Adjacency, there: Any) -> tuple[Any, Any]:
+    """The core number of each vertex, and the vertices that are there in an order in which they can be taken away one by
+    one, the least core numbers first."""
+    degree, left = near.degrees.copy(), there.copy()
+    core, order, level = np.zeros(len(there), np.int64), [], 0
+    while left.any():
+        level = max(level, int(degree[left].min()))
+        now = np.flatnonzero(left & (degree <= level))
+        while len(now):
+            core[now], left[now] = level, False
+            order.append(now)
+            ends = near.ends[near.edges_of(now)]
+            touched, times = np.unique(ends[left[ends]], return_counts=True)
+            degree[touched] -= times
+            now = touched[degree[touched] <= level]
+    return core, np.concatenate(order) if order else np.empty(0, np.intp)

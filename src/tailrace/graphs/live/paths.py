@@ -10,7 +10,8 @@ from operator import itemgetter
 from typing import Any
 
 import tailrace as tr
-from tailrace.graphs.live.edges import DirectedGraph, Edges, VertexTable
+from tailrace.graphs.live.edges import Change, DirectedGraph, Edges, VertexTable
+from tailrace.graphs.live.spans import FirstSpan
 
 Leg = tuple[Any, Any, Any]  # from, to, length
 Entry = tuple[Any, int, Any, Any]  # a distance, hops, the vertex before, and the vertex to which this way leads
@@ -30,16 +31,29 @@ class LivePaths(DirectedGraph):
     weighted = True
 
     def __init__(self, sources: list[Any], directed: bool) -> None:
-        self.sources, self.directed = sources, directed
+        self.sources, self.directed, self.both_ways = sources, directed, not directed
 
     def open(self, ctx: tr.Context) -> None:
         super().open(ctx)
         self.ways = VertexTable(ctx, self.way)
 
-    def process_many(self, changes: list[Any], ctx: tr.Context) -> Iterator[tuple[Any, ...]]:
+    def load(self, span: FirstSpan, known: list[Any]) -> Iterator[tuple[Any, ...]]:
+        lengths = [exact(weight) for weight in span.weight.tolist()]
+        self.load_edges(self.edges, span, "out" if self.directed else "both", lengths)
+        if self.directed:
+            self.load_edges(self.into, span, "into", lengths)
+        ways = self.ways_of_sources()
+        for one in ways:
+            one.begin(known)
+        return results(ways)
+
+    def ways_of_sources(self) -> list[SourceWays]:
         into = self.into if self.directed else self.edges
-        ways = [SourceWays(source, self.ways, self.edges, into) for source in self.sources]
-        for op, some in groupby(self.parts(changes), itemgetter(0)):
+        return [SourceWays(source, self.ways, self.edges, into) for source in self.sources]
+
+    def take(self, changes: list[Change]) -> Iterator[tuple[Any, ...]]:
+        ways = self.ways_of_sources()
+        for op, some in groupby(changes, itemgetter(0)):
             if op == "+":
                 new = [leg for _, a, b, weight in some for leg in self.change(a, b, weight, 1)[0]]
                 for one in ways:
@@ -49,14 +63,7 @@ class LivePaths(DirectedGraph):
                 legs, left = self.change(a, b, weight, -1)
                 for one in () if left else ways:
                     one.remove(legs)
-        for one in ways:
-            for vertex in sorted(one.before):
-                old, row = row_of(one.before[vertex]), row_of(one.of(vertex))
-                if old != row:
-                    if old is not None:
-                        yield "-", vertex, one.source, *old
-                    if row is not None:
-                        yield "+", vertex, one.source, *row
+        return results(ways)
 
     def change(self, a: Any, b: Any, weight: Any, by: int) -> tuple[list[Leg], int]:
         """The ways over an edge, and how often it is there, with one more or one less."""
@@ -85,6 +92,14 @@ class SourceWays:
             self.ways.remove((vertex, self.source))
         else:
             self.ways[vertex, self.source] = way
+
+    def begin(self, known: list[Any]) -> None:
+        """All ways over edges that are new, where those of the vertices `known` are gone."""
+        for one in known:
+            if self.of(one) is not None:
+                self.put(one, None)
+        if self.source in self.out or self.source in self.into:
+            self.spread([(0, 0, None, self.source)])
 
     def add(self, legs: list[Leg]) -> None:
         """Ways over edges that are new."""
@@ -155,6 +170,18 @@ class SourceWays:
                 if there and there[:2] == (distance + leg, hops + 1):
                     heappush(suspects, (*there[:2], end))
         return lost
+
+
+def results(ways: list[SourceWays]) -> Iterator[tuple[Any, ...]]:
+    """Changes of the result, from the ways before to those of now."""
+    for one in ways:
+        for vertex in sorted(one.before):
+            old, row = row_of(one.before[vertex]), row_of(one.of(vertex))
+            if old != row:
+                if old is not None:
+                    yield "-", vertex, one.source, *old
+                if row is not None:
+                    yield "+", vertex, one.source, *row
 
 
 def exact(weight: float) -> Any:

@@ -7,13 +7,18 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 import tailrace as tr
-from tailrace.graphs.live.edges import DirectedGraph, VertexTable
+from tailrace.graphs.live.edges import Change, DirectedGraph, VertexTable
+from tailrace.graphs.live.spans import FirstSpan, names_of
 
 UNIT = 1 << 80
 """Scores are whole parts of this, so that nothing is lost by rounding, however many changes there are."""
 SHARE = 1 << 62
 """Parts of a score that edges pass on are whole parts of this."""
+STEPS = 1000
+"""Steps of an estimate, at most: what is left behind them goes from vertex to vertex."""
 
 
 class LiveRanks(DirectedGraph):
@@ -52,12 +57,38 @@ class LiveRanks(DirectedGraph):
         self.scores, self.residuals = VertexTable(ctx, self.score), VertexTable(ctx, self.residual)
         self.numbers, self.vertices = VertexTable(ctx, self.number), VertexTable(ctx, self.vertex)
 
-    def process_many(self, changes: list[Any], ctx: tr.Context) -> Iterator[tuple[str, Any, float]]:
-        parts = self.parts(changes)
+    def load(self, span: FirstSpan, known: list[Any]) -> Iterator[tuple[str, Any, float]]:
+        self.threshold, self.total = self.level.value or (self.allowed, 0)
+        weights = span.weight.tolist()
+        self.load_edges(self.edges, span, "out", weights)
+        self.load_edges(self.into, span, "into", weights)
+        before: dict[Any, Any] = {}
+        for one in known:
+            if self.scores[one] is not None:
+                before[one] = self.scores[one]
+                self.leave(one)
+        there = np.flatnonzero(span.there)
+        ids = names_of(span.ids, there)
+        for one in ids:
+            before.setdefault(one, None)
+            self.enter(one)
+        begin = np.array([self.sources is None or one in self.sources for one in span.ids]) & span.there
+        guess = estimate(span, begin.astype(np.float64), self.passed / SHARE, self.allowed / UNIT)
+        scores = {one: int(score * UNIT) for one, score in zip(ids, guess[there].tolist(), strict=True) if score}
+        residuals = {one: -score for one, score in scores.items()}
+        for one, score in scores.items():
+            for end, part in self.shares(one).items():
+                residuals[end] = residuals.get(end, 0) + share(score, part)
+        self.scores.update(scores)
+        for one, amount in residuals.items():
+            self.move(one, amount)
+        yield from self.settle(set(ids), before)
+
+    def take(self, changes: list[Change]) -> Iterator[tuple[str, Any, float]]:
         self.threshold, self.total = self.level.value or (self.allowed, 0)
         before: dict[Any, Any] = {}
-        old = {a: self.shares(a) for a in dict.fromkeys(a for _, a, _, _ in parts)}
-        for op, a, b, weight in parts:
+        old = {a: self.shares(a) for a in dict.fromkeys(a for _, a, _, _ in changes)}
+        for op, a, b, weight in changes:
             for one in (a, b):
                 if op == "+" and self.scores[one] is None:
                     before.setdefault(one, None)
@@ -65,7 +96,7 @@ class LiveRanks(DirectedGraph):
             by = 1 if op == "+" else -1
             self.edges.change(a, (b, float(weight)), by)
             self.into.change(b, (a, float(weight)), by)
-        ends = {end for _, a, b, _ in parts for end in (a, b)}
+        ends = {end for _, a, b, _ in changes for end in (a, b)}
         touched = set(ends)
         for a, shares in old.items():
             new, score = self.shares(a), self.scores[a]
@@ -77,7 +108,11 @@ class LiveRanks(DirectedGraph):
                 before.setdefault(one, self.scores[one])
                 self.leave(one)
         if before.keys() & (self.sources or ()) and not any(self.scores[one] is not None for one in self.sources or ()):
-            self.clear(before)
+            self.take_back(before)
+        yield from self.settle(touched, before)
+
+    def settle(self, touched: set[Any], before: dict[Any, Any]) -> Iterator[tuple[str, Any, float]]:
+        """Takes residuals into scores, as far as the tolerance requires, and gives changes of scores."""
         self.push(touched, before)
         if self.sources is not None:
             while self.total > self.allowed and self.threshold > 1:
@@ -114,7 +149,7 @@ class LiveRanks(DirectedGraph):
             self.numbers.remove(one)
             self.vertices.remove(("number", last))
 
-    def clear(self, before: dict[Any, Any]) -> None:
+    def take_back(self, before: dict[Any, Any]) -> None:
         """Takes all scores back where the last source has gone: what is below the threshold would be all that is left."""
         for number in range(self.count.value):
             one = self.vertices["number", number]
@@ -168,3 +203,16 @@ class LiveRanks(DirectedGraph):
 
 def share(score: int, part: int) -> int:
     return score * part // SHARE
+
+
+def estimate(span: FirstSpan, begin: Any, damping: float, enough: float) -> Any:
+    """The score of each vertex, about: what is left of a step is `enough` or less for each of them."""
+    weight = span.weight * span.often
+    whole = np.bincount(span.src, weight, len(span.ids))
+    passed = damping * np.divide(weight, whole[span.src], out=np.zeros_like(weight), where=weight > 0)
+    score = begin
+    for _ in range(STEPS):
+        before, score = score, begin + np.bincount(span.dst, passed * score[span.src], len(span.ids))
+        if np.abs(score - before).max(initial=0.0) <= enough:
+            break
+    return score
