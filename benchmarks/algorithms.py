@@ -161,7 +161,7 @@ def _igraph(spec: AlgorithmSpec, path: str) -> Callable[[], float]:
             distance = np.array(graph.distances(int(np.searchsorted(ids, 0)), mode="out")[0])
             there = np.isfinite(distance)
             return float(((distance[there] + 1) * (ids[there] % 1009)).sum())
-        count = np.array(graph.list_triangles()).ravel()
+        count = np.array(graph.list_triangles(), np.int64).ravel()  # none at all come as floats
         return float((ids[count] % 1009).sum() + (ids % 1009).sum())
 
     return once

@@ -293,38 +293,80 @@ def test_an_edge_counts_however_often_it_is_there() -> None:
     assert outcome(make, [(1, 2)] * 256, [3], 1) == [(1, 1), (2, 1), (3, 3)]
 
 
-def test_a_long_path_takes_a_step_for_each_edge() -> None:
+@pytest.mark.parametrize("seed", SEEDS)
+def test_one_slice_ends_a_long_program_as_all_slices_would(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Weights are of all sizes, so that sums of them are rounded, and some are 0."""
+    edges, vertices, parallelism = edges_of(seed)
+    draw = random.Random(seed)
+    edges = [(a, b, weight and weight * draw.random() * 10.0 ** draw.randint(-9, 9)) for a, b, weight in edges]
+    edges[1:] = [(a, b, draw.choice((weight, edges[0][2]))) for a, b, weight in edges[1:]]
+    programs = [
+        lambda: ShortestPaths(vertices[:3], True, seed % 2 == 1),
+        lambda: ShortestPaths([vertices[0], 10**15], False, seed % 2 == 0),
+        KCore,
+    ]
+    for make in programs:
+        run = lambda e, v: supersteps.run(make(), e, v)  # noqa: B023, E731
+        whole = vertices if make is KCore else []
+        straight = outcome(run, edges, whole, parallelism)
+        with monkeypatch.context() as patch:
+            patch.setattr(supersteps, "LONG", 1 + seed % 3)
+            assert outcome(run, edges, whole, 1 + parallelism % 4) == straight
+
+
+def test_a_long_path_is_ended_in_one_slice_where_it_has_room(monkeypatch: pytest.MonkeyPatch) -> None:
     path = [(n, n + 1) for n in range(300)]
     found = outcome(lambda e, v: supersteps.run(ShortestPaths([0], False, False), e, v), path, [], 3)
-    assert [distance for _, _, distance, _ in found] == [float(n) for n in range(301)]
+    assert found == [(n, 0, float(n), n - 1 if n else None) for n in range(301)]
+    monkeypatch.setattr(ShortestPaths, "alone", None)
+    with pytest.raises(tr.JobFailed):
+        outcome(lambda e, v: supersteps.run(ShortestPaths([0], False, False), e, v), path, [], 3)
 
 
-def test_ranks_survive_the_loss_of_workers_and_of_the_driver() -> None:
-    """A checkpoint holds the slices and the messages on their way."""
+def test_a_long_path_takes_a_step_for_each_edge_where_no_slice_has_room_for_it() -> None:
+    path = [(n, n + 1) for n in range(300)]
+    program = ShortestPaths([0], False, False)
+    program.few = 299
+    found = outcome(lambda e, v: supersteps.run(program, e, v), path, [], 3)
+    assert found == [(n, 0, float(n), n - 1 if n else None) for n in range(301)]
+
+
+@pytest.mark.parametrize(
+    "program", [lambda: PageRank(0.85, 1e-10, None, None), KCore, lambda: ShortestPaths([0, -7], False, False)]
+)
+def test_programs_survive_the_loss_of_workers_and_of_the_driver(
+    program: Callable[[], supersteps.VertexProgram], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint holds the slices and the messages on their way, edges to the slice that ends a program among them."""
     from tailrace.testing.faults import Fault
 
     edges, _, _ = edges_of(3)
 
     def found(faults: list[Fault]) -> list[tuple[Any, ...]]:
         env = tr.Environment(parallelism=2, checkpoint=tr.CheckpointConfig("in memory", interval=0.002))
-        made = supersteps.run(PageRank(0.85, 1e-10, None, None), stream(env, unweighted(edges), "src", "dst"))
+        made = supersteps.run(program(), stream(env, unweighted(edges), "src", "dst"))
         sink = made.to_rows().sink_to(tr.sinks.Collect())
         assert tr.testing.simulate(env, seed=5, faults=faults).await_termination()
         return sorted(tuple(row) for row in sink.result())
 
+    monkeypatch.setattr(supersteps, "LONG", 2)
     straight = found([])
     assert straight
     for at in (200, 500, 900):
         assert found([Fault(at, "kill", which=1), Fault(at + 300, "crash-driver"), Fault(at + 400, "kill")]) == straight
 
 
-def test_a_program_whose_time_is_up_gives_what_it_has_at_each_slice_in_one_step() -> None:
+def test_a_program_whose_time_is_up_gives_what_it_has_at_each_slice_in_one_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Time stands still in a test that has no reason to wait: with no time at all a program has the steps that each result
     needs, and one in which all slices learn of the end."""
     path = [(n, n + 1) for n in range(300)]
     ways = outcome(lambda e, v: supersteps.run(ShortestPaths([0], False, False), e, v, 1e-9), path, [], 3)
     assert [distance for _, _, distance, _ in ways] == [float(n) for n in range(len(ways))]
     assert 2 <= len(ways) < 300
+    monkeypatch.setattr(supersteps, "LONG", 2)  # where the graph would go on in one slice it stays in all
+    assert outcome(lambda e, v: supersteps.run(ShortestPaths([0], False, False), e, v, 1e-9), path, [], 3) == ways[:2]
     ranks = outcome(lambda e, v: supersteps.run(PageRank(0.85, 1e-12, None, None), e, v, 1e-9), path, [], 3)
     assert len(ranks) == 301
     assert sum(rank for _, rank in ranks) == pytest.approx(1.0, abs=1e-12)

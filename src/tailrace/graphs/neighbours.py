@@ -61,6 +61,7 @@ class KCore(VertexProgram):
     sorts = False
     schema = pa.schema([("id", pa.int64()), ("core", pa.int64())])
     both_ways = True
+    few = 1 << 22
 
     def step(
         self, number: int, part: VertexSlice, inbox: ReceivedMessages, totals: dict[int, int], outbox: SentMessages
@@ -93,6 +94,29 @@ class KCore(VertexProgram):
         at = self.edges.edges_of(vertices)
         rows = self.edges.rows[at]
         outbox.send(self.edges.ends[at], part.ids[rows], self.core[rows])
+
+    def alone(self, vertices: Any, src: Any, dst: Any, weights: Any) -> list[Any]:
+        """Vertices leave in the order of the neighbours that they have left (Batagelj and Zaversnik, "An O(m) algorithm for
+        cores decomposition of networks", 2003)."""
+        ids = distinct(np.concatenate([vertices, src, dst]))
+        edges = neighbours(VertexSlice(ids, Adjacency.of(ids, src, dst, weights), Adjacency.of(ids, dst, src, weights)))
+        first, ends = edges.first.tolist(), np.searchsorted(ids, edges.ends).tolist()
+        left = edges.degrees.tolist()  # neighbours that have not gone before it: the core, once it is gone
+        waiting: list[list[int]] = [[] for _ in range(max(left, default=0) + 1)]
+        for vertex, count in enumerate(left):
+            waiting[count].append(vertex)
+        gone = bytearray(len(ids))
+        for core, found in enumerate(waiting):
+            while found:
+                vertex = found.pop()
+                if gone[vertex] or left[vertex] != core:
+                    continue  # it waits in the list of a smaller number, too
+                gone[vertex] = 1
+                for other in ends[first[vertex] : first[vertex + 1]]:
+                    if not gone[other] and left[other] > core:
+                        left[other] -= 1
+                        waiting[left[other]].append(other)
+        return [ids, np.array(left, np.int64)]
 
     def result(self, part: VertexSlice) -> list[Any]:
         return [part.ids, self.core]

@@ -7,7 +7,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tailrace.graphs.supersteps import ReceivedMessages, SentMessages, VertexProgram, VertexSlice, bits, doubles
+from tailrace.graphs.forests import matrix
+from tailrace.graphs.supersteps import (
+    NONE,
+    ReceivedMessages,
+    SentMessages,
+    VertexProgram,
+    VertexSlice,
+    bits,
+    distinct,
+    doubles,
+)
 
 HOPS = 1 << 32
 """A tag is the number of a source times this, plus the hops of a way."""
@@ -22,6 +32,7 @@ class ShortestPaths(VertexProgram):
 
     def __init__(self, sources: list[int], weighted: bool, both_ways: bool, most: int | None = None) -> None:
         self.sources, self.weighted, self.both_ways, self.most = np.array(sources, np.int64), weighted, both_ways, most
+        self.few = 1 << 24 if most is None else 0  # a way of `most` edges takes no more steps
         self.distance: Any = None
         self.schema = pa.schema(
             [("id", pa.int64()), ("source", pa.int64()), ("distance", pa.float64()), ("parent", pa.int64())]
@@ -73,9 +84,48 @@ class ShortestPaths(VertexProgram):
             tag = one * HOPS + self.hops[one, rows] + 1
             with np.errstate(over="ignore"):
                 distance = self.distance[one, rows] + length
-            if np.isinf(distance).any():
-                raise ValueError("shortest_paths: a way is longer than the greatest double; divide the weights")
+            check_lengths(distance)
             outbox.send(edges.ends[at], part.ids[rows], bits(distance), tag)
+
+    def alone(self, vertices: Any, src: Any, dst: Any, weights: Any) -> list[Any]:
+        """Dijkstra's distances are the steps' to the last bit, since a longer way stays one when an edge is added. Edges
+        that keep to these distances give the hops, and edges that keep to both the vertex before."""
+        if self.both_ways:
+            src, dst, weights = np.append(src, dst), np.append(dst, src), np.append(weights, weights)
+        if not self.weighted:
+            weights = np.ones(len(src))
+        order = np.lexsort((weights, dst, src))
+        src, dst, weights = src[order], dst[order], weights[order]
+        lightest = np.ones(len(src), bool)
+        lightest[1:] = (src[1:] != src[:-1]) | (dst[1:] != dst[:-1])
+        src, dst, weights = src[lightest], dst[lightest], weights[lightest]
+        ids = distinct(np.concatenate([vertices, src, dst]))
+        rows, ends = np.searchsorted(ids, src), np.searchsorted(ids, dst)
+        parts = [self.ways(int(one), ids, rows, ends, weights) for one in self.sources[np.isin(self.sources, ids)]]
+        if not parts:
+            return [NONE] * len(self.schema)
+        id, source, distance, parent, hops = (np.concatenate(column) for column in zip(*parts, strict=True))
+        return [id, source, distance, pa.array(parent, mask=hops == 0)]
+
+    def ways(self, source: int, ids: Any, rows: Any, ends: Any, weights: Any) -> tuple[Any, ...]:
+        """The vertices that are reached from one source, with their distance, the vertex before and the hops."""
+        from scipy.sparse.csgraph import dijkstra
+
+        start = int(np.searchsorted(ids, source))
+        distance = dijkstra(matrix(weights, rows, ends, len(ids)), indices=start)
+        reached = np.isfinite(distance[rows])
+        rows, ends = rows[reached], ends[reached]
+        with np.errstate(over="ignore"):
+            after = distance[rows] + weights[reached]
+        check_lengths(after)
+        tight = after == distance[ends]
+        rows, ends = rows[tight], ends[tight]
+        hops = dijkstra(matrix(np.ones(len(rows)), rows, ends, len(ids)), indices=start) if self.weighted else distance
+        last = hops[rows] + 1 == hops[ends]
+        parent = np.zeros(len(ids), np.int64)
+        parent[ends[last][::-1]] = ids[rows[last][::-1]]  # of several the last one stays, which is the first
+        there = np.flatnonzero(np.isfinite(distance))
+        return ids[there], np.full(len(there), source), distance[there], parent[there], hops[there]
 
     def result(self, part: VertexSlice) -> list[Any]:
         one, at = np.nonzero(np.isfinite(self.distance))
@@ -86,3 +136,8 @@ class ShortestPaths(VertexProgram):
             self.distance[one, at],
             pa.array(parent, mask=self.hops[one, at] == 0),
         ]
+
+
+def check_lengths(distance: Any) -> None:
+    if np.isinf(distance).any():
+        raise ValueError("shortest_paths: a way is longer than the greatest double; divide the weights")

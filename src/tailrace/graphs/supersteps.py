@@ -23,11 +23,17 @@ COLUMNS = ("key", "other", "value", "tag", "kind")
 RECORD = pa.schema(
     [("key", pa.int64()), ("other", pa.int64()), ("value", pa.int64()), ("tag", pa.int64()), ("kind", pa.int8())]
 )
-VERTEX, EDGE, REVERSE, PORT, GREETING, PORTS, TOTAL, MESSAGE = range(8)
+VERTEX, EDGE, REVERSE, PORT, GREETING, PORTS, TOTAL, MESSAGE, LONE, GATHERED = range(10)
 """Kinds of records. `key` is the vertex or port to which a record goes. An EDGE leads from `key` to `other`, a REVERSE to
-`key` from `other`; `value` is the weight, as the bits of a double. A PORT is a number under which a slice can be reached."""
+`key` from `other`; `value` is the weight, as the bits of a double. A PORT is a number under which a slice can be reached. A
+LONE is a vertex `other` without edges out, a GATHERED an edge from `other` to `tag`, for the slice that ends the program."""
 TIME_IS_UP = -1
 """The number of the total by which one slice ends the program for all, in one step."""
+EDGES = -2
+"""The number of the total of edges."""
+LONG = 64
+"""The step before which a program over few edges goes on in one slice. Random graphs need fewer; a path of a million
+vertices needs a million, each of which has its price, whatever little it does."""
 FIRST_RESULT = 2
 """The first step behind which each program has a result."""
 PARTS = 1 << 17
@@ -150,10 +156,18 @@ class VertexProgram:
     sorts = True
     """Messages to one vertex come in one order, whoever sent them first: for sums of floats. Otherwise in any order."""
 
+    few = 0
+    """So many edges at most have room in one slice, which finds the whole result (`alone`) where steps are very many."""
+
     def step(
         self, number: int, part: VertexSlice, inbox: ReceivedMessages, totals: dict[int, int], outbox: SentMessages
     ) -> None:
         """One superstep, from number 0 on, which has no messages. The program ends when no slice sends or adds anything."""
+        raise NotImplementedError
+
+    def alone(self, vertices: Array, src: Array, dst: Array, weights: Array) -> list[Any]:
+        """The columns of the result for the whole graph, equal to those that steps would come to. `vertices` are those
+        without edges out. It is called in one slice, for a program with `few`, in place of step number `LONG`."""
         raise NotImplementedError
 
     def stop(self, totals: dict[int, int]) -> None:
@@ -173,7 +187,8 @@ class Supersteps:
         self.received: dict[int, list[tuple[Array, ...]]] = {}
         self.graph: VertexSlice | None = None
         self.port, self.ports = -1, NONE
-        self.number = 0
+        self.number, self.few = 0, False
+        self.found: list[Any] | None = None  # once the graph is in one slice
 
     def receive(self, batch: pa.RecordBatch) -> None:
         key, other, value, tag, kind = (column.to_numpy() for column in batch.columns)
@@ -226,13 +241,40 @@ class Supersteps:
         if TIME_IS_UP in totals:
             self.program.stop(totals)
             return
-        self.program.step(self.number, self.graph, inbox, totals, outbox)
+        if self.number == 0 and self.program.few:
+            outbox.add(EDGES, len(self.graph.out.rows))
+        elif self.number == 1:
+            self.few = 0 < totals.pop(EDGES, 0) <= self.program.few
+        if self.few and self.number > LONG:
+            self.end_alone()
+            return
+        if self.few and self.number == LONG:
+            outbox.batches.extend(self.gather())
+        else:
+            self.program.step(self.number, self.graph, inbox, totals, outbox)
         if now >= self.until and self.number >= FIRST_RESULT and (outbox.batches or outbox.totals):
             outbox.add(TIME_IS_UP, 1)
         self.number += 1
         yield from outbox.batches
         for one, amount in outbox.totals.items():
             yield from records(TOTAL, self.ports, one, amount)
+
+    def gather(self) -> Iterator[pa.RecordBatch]:
+        """The edges of this slice, and its vertices without any, for the first of all slices."""
+        assert self.graph is not None
+        out = self.graph.out
+        host, lone = self.ports[0], self.graph.ids[out.degrees == 0]
+        yield from records(LONE, np.full(len(lone), host), lone)
+        yield from records(
+            GATHERED, np.full(len(out.rows), host), self.graph.ids[out.rows], bits(out.weights), out.ends
+        )
+
+    def end_alone(self) -> None:
+        vertices, (_, src, weights, dst) = self.take(LONE)[1], self.take(GATHERED)
+        if self.port == self.ports[0]:
+            self.found = self.program.alone(vertices, src, dst, doubles(weights))
+        else:
+            self.found = [NONE] * len(self.program.schema)
 
     def inbox(self) -> ReceivedMessages:
         target, other, value, tag = self.take(MESSAGE)
@@ -242,9 +284,10 @@ class Supersteps:
 
     def result(self) -> Iterator[pa.RecordBatch]:
         assert self.graph is not None
-        whole = pa.RecordBatch.from_arrays(
-            [pa.array(one) for one in self.program.result(self.graph)], schema=self.program.schema
-        )
+        columns = self.program.result(self.graph) if self.found is None else self.found
+        kinds = self.program.schema.types
+        arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
+        whole = pa.RecordBatch.from_arrays(arrays, schema=self.program.schema)
         for start in range(0, whole.num_rows, PARTS):
             yield whole.slice(start, PARTS)
 
