@@ -100,8 +100,9 @@ class KCore(VertexProgram):
         cores decomposition of networks", 2003)."""
         ids = distinct(np.concatenate([vertices, src, dst]))
         edges = neighbours(VertexSlice(ids, Adjacency.of(ids, src, dst, weights), Adjacency.of(ids, dst, src, weights)))
-        first, ends = edges.first.tolist(), np.searchsorted(ids, edges.ends).tolist()
-        left = edges.degrees.tolist()  # neighbours that have not gone before it: the core, once it is gone
+        first: list[int] = edges.first.tolist()
+        ends: Any = np.searchsorted(ids, edges.ends).tolist()
+        left: list[int] = edges.degrees.tolist()  # neighbours that have not gone before it: the core, once it is gone
         waiting: list[list[int]] = [[] for _ in range(max(left, default=0) + 1)]
         for vertex, count in enumerate(left):
             waiting[count].append(vertex)
