@@ -157,7 +157,7 @@ class VertexProgram:
     """Messages to one vertex come in one order, whoever sent them first: for sums of floats. Otherwise in any order."""
 
     few = 0
-    """So many edges at most have room in one slice, which finds the whole result (`alone`) where steps are very many."""
+    """The number of edges, at most, for which one slice finds the whole result (`alone`) where steps are very many."""
 
     def step(
         self, number: int, part: VertexSlice, inbox: ReceivedMessages, totals: dict[int, int], outbox: SentMessages
