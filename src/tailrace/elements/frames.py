@@ -20,7 +20,17 @@ import pyarrow as pa
 
 from tailrace.elements.batches import Batch, Columns, Rows
 from tailrace.elements.cuts import CutKind, CutRequest
-from tailrace.elements.markers import Barrier, EndOfInput, IdleChannel, Marker, Rest, RoundEnd, Watermark, WaveMark
+from tailrace.elements.markers import (
+    Barrier,
+    EndOfInput,
+    IdleChannel,
+    Marker,
+    Rest,
+    RoundEnd,
+    SpanRound,
+    Watermark,
+    WaveMark,
+)
 from tailrace.elements.rows import Row, made_rows
 from tailrace.elements.valueclasses import Shapes
 from tailrace.elements.valuepickling import loader, pickle_values
@@ -32,10 +42,11 @@ _HEADER = struct.Struct("<4sBBHIHHHHQIq")
 _SECTION = struct.Struct("<HHI")
 _WHOLE_CUT = struct.Struct("<BBqq")
 _WHOLE_DIGEST = struct.Struct("<I")
+_WHOLE_SPAN = struct.Struct("<qq?")
 
 ROWS, COLUMNS, WATERMARK, IDLE, END, GRANT, BARRIER, WAVE, REST, ROUND_END, HISTORY = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11
-_VALUES, _TIMES, _GROUPS, _ROW_NAMES, _CUT, _HISTORY, _CLASSES, _DIGEST = 1, 2, 3, 4, 5, 6, 7, 8
-_KNOWN = frozenset((_VALUES, _TIMES, _GROUPS, _ROW_NAMES, _CUT, _HISTORY, _CLASSES, _DIGEST))
+_VALUES, _TIMES, _GROUPS, _ROW_NAMES, _CUT, _HISTORY, _CLASSES, _DIGEST, _SPAN = 1, 2, 3, 4, 5, 6, 7, 8, 9
+_KNOWN = frozenset((_VALUES, _TIMES, _GROUPS, _ROW_NAMES, _CUT, _HISTORY, _CLASSES, _DIGEST, _SPAN))
 _SKIPPABLE = 1
 _MAY_BE_SKIPPED = frozenset((_CLASSES, _DIGEST))
 """Sections with additional facts about records. An older reader can read the records without them."""
@@ -149,7 +160,7 @@ class Frame(msgspec.Struct, frozen=True, eq=False, gc=False):
         if self.kind == REST:
             return Rest(self.number)
         if self.kind == ROUND_END:
-            return RoundEnd(self.number)
+            return RoundEnd(self.number, self._span())
         raise ProtocolViolation(f"channel {self.channel}: frame kind {self.kind} is not a marker")
 
     def history(self) -> memoryview:
@@ -168,6 +179,14 @@ class Frame(msgspec.Struct, frozen=True, eq=False, gc=False):
             return CutRequest(self.number, CutKind(kind), bool(hold))
         except ValueError as error:
             raise ProtocolViolation(f"channel {self.channel}: a barrier that cannot be read: {error}") from error
+
+    def _span(self) -> SpanRound | None:
+        data = self.sections.get(_SPAN)
+        if data is None:
+            return None
+        if len(data) != _WHOLE_SPAN.size:
+            raise ProtocolViolation(f"channel {self.channel}: a round of a span in {len(data)} bytes")
+        return SpanRound(*_WHOLE_SPAN.unpack(data))
 
     def _section(self, ident: int) -> memoryview:
         try:
@@ -261,7 +280,7 @@ def encode_marker(channel: ChannelId, incarnation: int, attempt: int, seq: int, 
     if isinstance(marker, Rest):
         return _frame(REST, channel, incarnation, attempt, seq, 0, marker.number, [])
     if isinstance(marker, RoundEnd):
-        return _frame(ROUND_END, channel, incarnation, attempt, seq, 0, marker.round, [])
+        return _frame(ROUND_END, channel, incarnation, attempt, seq, 0, marker.round, _span_section(marker.span))
     return _frame(IDLE if isinstance(marker, IdleChannel) else END, channel, incarnation, attempt, seq, 0, 0, [])
 
 
@@ -271,6 +290,10 @@ def _cut_section(cut: CutRequest) -> list[tuple[int, bytes | memoryview]]:
     if not cut.may_overtake:
         return [(_CUT, bytes((cut.kind, cut.hold)))]
     return [(_CUT, _WHOLE_CUT.pack(cut.kind, cut.hold, cut.overtakes_after, cut.most_inflight))]
+
+
+def _span_section(span: SpanRound | None) -> list[tuple[int, bytes | memoryview]]:
+    return [] if span is None else [(_SPAN, _WHOLE_SPAN.pack(span.first, span.time, span.closes))]
 
 
 def readdress(frame: Frame, channel: ChannelId, incarnation: int, attempt: int, seq: int) -> bytes:

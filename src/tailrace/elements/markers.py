@@ -54,10 +54,28 @@ class Rest:
 
 
 @dataclass(frozen=True, slots=True)
+class SpanRound:
+    """The place of a round among the rounds of a span of event time."""
+
+    first: int
+    """The number of the first round of the span."""
+    time: int
+    """The last microsecond of the span."""
+    closes: bool = False
+    """True if the span is over: in this round nothing is emitted, and functions lose their state."""
+
+    def number_of(self, round: int) -> int | None:
+        """The number of a round within its span; None for the one that closes it."""
+        return None if self.closes else round - self.first
+
+
+@dataclass(frozen=True, slots=True)
 class RoundEnd:
     """The end of round `round` of a loop in rounds on this channel: later records are of the next round."""
 
     round: int
+    span: SpanRound | None = None
+    """Where rounds go by spans of event time: the place of the round; None for round 0, which comes before all spans."""
 
 
 TIMES = (Watermark, IdleChannel)

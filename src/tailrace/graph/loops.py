@@ -135,17 +135,19 @@ def _lead_out(
 
 def check_rounds(graph: Graph) -> None:
     """Raises `GraphError` for a loop in rounds that is inside another loop, contains one, or gets records of an unbounded
-    source: its first round would never be over."""
+    source and does not go by spans of event time: its first round would never be over."""
     heads = {node.scope: node for node in graph.nodes if isinstance(node.operator, Head)}
     for scope, head in heads.items():
-        if not rounds_of(head):
+        rounds = rounds_of(head)
+        if rounds is None:
             continue
         if scope.level > 1:
             raise GraphError(rounds_inside(head.name, heads[scope.unnest()].name if scope.unnest() in heads else ""))
         for other in heads:
             if other.is_inner_of(scope):
                 raise GraphError(rounds_inside(heads[other].name, head.name))
-        source = unbounded_before(graph.node, [node.id for node in graph.nodes if node.scope >= scope])
+        inside = [node for node in graph.nodes if node.scope >= scope]
+        source = None if rounds.span is not None else unbounded_before(graph.node, [node.id for node in inside])
         if source is not None:
             raise GraphError(rounds_unbounded(head.name, source.name))
 

@@ -399,6 +399,9 @@ class Rounds:
 
     max: int | None
     until: Any = None
+    span: int | None = None
+    """The size of spans of event time of which each has rounds of its own (int64 microseconds); None: all of the input is
+    one."""
 
 
 @dataclass(frozen=True)

@@ -127,6 +127,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from tailrace.elements.markers import SpanRound
 from tailrace.elements.timestamps import MAX_TIME, NO_TIME
 from tailrace.errors import ProtocolViolation
 from tailrace.protocol.message import Message
@@ -224,6 +225,31 @@ class WaveReport(Message, frozen=True):
     facts: WaveFacts
 
 
+class SpanReport(msgspec.Struct, frozen=True, array_like=True):
+    """How far the heads of a worker are, in a loop in rounds by spans of event time. Times are int64 microseconds."""
+
+    now: SpanRound | None
+    """The place of the round that has ended; None for round 0, which comes before all spans."""
+    done: int
+    """The end of the newest span that was closed."""
+    come: int | None
+    """The end of the newest span that event time has passed at all heads here; `MAX_TIME` where their input has ended, None
+    where it is idle."""
+    held: int | None = None
+    """The end of the earliest span of which a head holds records."""
+    begun: tuple[int, SpanRound] | None = None
+    """A later round that a head here has begun, as it had been commanded before the restored checkpoint."""
+
+
+def least_come(times: Iterable[int | None]) -> int | None:
+    """The event time that has come everywhere, of several `SpanReport.come`. None where all inputs that go on are idle."""
+    found = set(times)
+    going = found - {None, MAX_TIME}
+    if going:
+        return min(time for time in going if time is not None)
+    return MAX_TIME if found == {MAX_TIME} else None
+
+
 class RoundReport(Message, frozen=True):
     """A report of a worker: the end of a round has come to all unfinished tasks of the nest here."""
 
@@ -235,6 +261,8 @@ class RoundReport(Message, frozen=True):
     """Records of feedback for the next round. The worker sends the report again when this was 0 and is not any more."""
     verdict: bool | None = None
     """The result of `until` for the round, from the worker with the judge."""
+    spans: SpanReport | None = None
+    """Where rounds go by spans of event time, and heads are here: how far these are."""
 
 
 # From the coordinator.
@@ -286,6 +314,8 @@ class StartRound(Message, frozen=True):
 
     nest: int
     round: int
+    span: SpanRound | None = None
+    """Where rounds go by spans of event time: the place of the round."""
 
 
 class StopRounds(Message, frozen=True):

@@ -10,10 +10,13 @@ from nests import Desk
 from tailrace.coordinator.loops.termination import (
     NestSpec,
 )
+from tailrace.elements.markers import SpanRound
+from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
 from tailrace.errors import ProtocolViolation
 from tailrace.protocol.termination import (
     NO_ROUNDS,
     RoundReport,
+    SpanReport,
     StartRound,
     StopRounds,
 )
@@ -68,6 +71,70 @@ def test_a_slot_whose_tasks_have_all_finished_is_not_waited_for() -> None:
     assert desk.said() == [StartRound(0, 1)]
     desk.say(0, RoundReport(0, 1, waiting=1))
     assert desk.said() == [StartRound(0, 2)]
+
+
+HOUR = NestSpec(2, rounds_max=3, rounds=True, spans=10)
+FIRST, SECOND = SpanRound(1, 9), SpanRound(4, 39)
+
+
+def spans(now: SpanRound | None, come: int | None, held: int | None = None, done: int = MIN_TIME) -> SpanReport:
+    return SpanReport(now, done, come, held)
+
+
+def test_a_span_begins_when_event_time_has_passed_it_everywhere_and_its_rounds_come_to_their_end_before_the_next() -> (
+    None
+):
+    desk = Desk(HOUR)
+    desk.say(0, RoundReport(0, 0, spans=spans(None, 19, 9)))
+    desk.say(1, RoundReport(0, 0, spans=spans(None, MIN_TIME, 9)))
+    assert desk.said() == [], "it may still come in one of them"
+    desk.say(1, RoundReport(0, 0, spans=spans(None, 9, 39)))
+    assert desk.said() == [StartRound(0, 1, FIRST)]
+    for number in (1, 2):
+        desk.say(0, RoundReport(0, number, waiting=1, spans=spans(FIRST, 59, 39)))
+        desk.say(1, RoundReport(0, number, spans=spans(FIRST, 59, 39)))
+    assert desk.said() == [StartRound(0, 2, FIRST), StartRound(0, 3, FIRST)]
+    desk.say(0, RoundReport(0, 3, waiting=1, spans=spans(FIRST, 59, 39)))
+    desk.say(1, RoundReport(0, 3, spans=spans(FIRST, 59, 39)))
+    closed = SpanRound(1, 9, closes=True)
+    assert desk.said() == [StartRound(0, 4, closed)], "there may be three rounds"
+    for slot in range(2):
+        desk.say(slot, RoundReport(0, 4, spans=spans(closed, 59, 39, 9)))
+    assert desk.said() == [StartRound(0, 5, SpanRound(5, 39))]
+
+
+def test_spans_without_records_let_event_time_pass_and_idle_input_holds_nothing_up_while_other_input_goes_on() -> None:
+    desk = Desk(HOUR)
+    desk.say(0, RoundReport(0, 0, spans=spans(None, None, 29)))
+    desk.say(1, RoundReport(0, 0, spans=spans(None, None)))
+    assert desk.said() == [], "all are idle"
+    desk.say(1, RoundReport(0, 0, spans=spans(None, MAX_TIME)))
+    assert desk.said() == [], "one has ended, and the other one is idle"
+    desk.say(1, RoundReport(0, 0, spans=spans(None, 19)))
+    empty = SpanRound(1, 19, closes=True)
+    assert desk.said() == [StartRound(0, 1, empty)]
+    for slot in range(2):
+        desk.say(slot, RoundReport(0, 1, spans=spans(empty, 19, 29, 19)))
+    assert desk.said() == []
+    desk.say(0, RoundReport(0, 1, spans=spans(empty, MAX_TIME, 29, 19)))
+    desk.say(1, RoundReport(0, 1, spans=spans(empty, MAX_TIME, None, 19)))
+    assert desk.said() == [StartRound(0, 2, SpanRound(2, 29))], "the input has ended, so no more of it comes"
+
+
+def test_a_verdict_or_a_round_that_feeds_nothing_back_ends_a_span() -> None:
+    for waiting, verdict in ((1, True), (0, None)):
+        desk = Desk(HOUR)
+        desk.say(0, RoundReport(0, 1, waiting, verdict, spans(FIRST, 19)))
+        desk.say(1, RoundReport(0, 1, spans=spans(FIRST, 19)))
+        assert desk.said() == [StartRound(0, 2, SpanRound(1, 9, closes=True))]
+
+
+def test_a_round_of_a_span_that_some_had_begun_at_the_restored_checkpoint_is_begun_by_all() -> None:
+    desk = Desk(HOUR)
+    begun = SpanReport(None, 9, 39, 39, (4, SECOND))
+    desk.say(0, RoundReport(0, 3, spans=spans(SpanRound(1, 9, closes=True), 39, 39, 9)))
+    desk.say(1, RoundReport(0, 3, waiting=1, spans=begun))
+    assert desk.said() == [StartRound(0, 4, SECOND)]
 
 
 def test_rounds_do_not_go_back() -> None:

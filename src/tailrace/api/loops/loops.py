@@ -10,6 +10,8 @@ from typing import Any
 
 from tailrace.api.checks.arguments import check_callable, check_methods, check_selector
 from tailrace.api.checks.event_time import check_waits_when_idle
+from tailrace.api.checks.spans import check_spans
+from tailrace.api.checks.untimed_inputs import has_event_time
 from tailrace.api.functions import AggregateFunction
 from tailrace.api.loops.options import Combine, LoopCall, PartOfRound, Rounds
 from tailrace.api.nodes import Stream, add_node, default_name, described_scope
@@ -111,8 +113,16 @@ def _check_rounds(stream: LoopStream, call: LoopCall) -> None:
     around = graph.heads.get(stream.scope)
     if around is not None and (call.rounds is not None or rounds_of(around) is not None):
         raise GraphError(rounds_inside(call.name or call.verb, around.name))
-    if call.rounds is not None:
+    if call.rounds is None:
+        return
+    if call.rounds.span is None:
         _check_bounded(stream, call.name or call.verb)
+    elif stream.form == "columns":
+        raise TypeMismatch(f"{call}: rounds by spans of event time take rows; call to_rows() before the loop")
+    elif not has_event_time(stream._edges(stream._partitioning), graph.nodes):
+        raise GraphError(
+            f"{call}: Rounds(span=...) is by event time, and the stream has none; call assign_timestamps before"
+        )
 
 
 def _check_bounded(stream: LoopStream, loop: str) -> None:
@@ -133,7 +143,7 @@ def _head(stream: LoopStream, f: Any, call: LoopCall, separate: bool) -> Node:
         merge,
         spill.memory_bytes,
         spill.folder,
-        None if call.rounds is None else ops.Rounds(call.rounds.max, call.rounds.judged_by),
+        None if call.rounds is None else ops.Rounds(call.rounds.max, call.rounds.judged_by, call.rounds.span_micros),
         None if call.feedback_schema is None else stream.env._arrow_schema(call.feedback_schema, str(call)),
     )
     options = {"uid": call.uid, "name": loop.name, "parallelism": call.parallelism}
@@ -168,6 +178,7 @@ class _Closing:
             self._add_tail(feedback)
         if self.loop.rounds is not None and self.loop.rounds.until is not None:
             self._add_judge(feedback, outputs)
+        check_spans(self.first.env._graph.nodes)
         left = [self._leave(name, stream) for name, stream in named]
         return _in_shape(returned[1], left)
 
@@ -361,6 +372,11 @@ def _no_way_in(stream: LoopStream, scope: StreamScope) -> str:
 def _enter(stream: LoopStream, head: Node) -> LoopStream:
     check_waits_when_idle(stream, "enter")
     loop = _loop_of(head)
+    if loop.rounds is not None and loop.rounds.span is not None:
+        raise GraphError(
+            f"enter: loop {head.name!r} goes by spans of event time, and another stream would not be held until its span "
+            f"begins; unite it with the input of the loop"
+        )
     if loop.rounds is not None:
         _check_bounded(stream, head.name)
     node = stream.env._graph.add(

@@ -6,15 +6,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
-from tailrace.api.checks.arguments import check_aggregate, check_callable
-from tailrace.api.functions import AggregateFunction, Context, Function, ProcessFunction, Wrapper
+from tailrace.api.checks.arguments import check_aggregate, check_callable, check_span
+from tailrace.api.functions import AggregateFunction, Context, Function, ProcessFunction, Span, Wrapper
 from tailrace.api.windows.functions import Field
+from tailrace.api.windows.windows import LARGEST
 from tailrace.errors import ConfigError, GraphError
 from tailrace.graph.operators import Selector
 from tailrace.spelling import with_hints
 from tailrace.state.operator_state import OperatorState
+
+T = TypeVar("T")
 
 
 @with_hints
@@ -33,6 +36,12 @@ class Rounds:
     `AggregateFunction` with `merge`, each subtask adds up its own part instead, and `result` is a `tr.RoundFigures`:
     `round`, and the results `feedback` and `output`, of which one without an aggregate is None.
 
+    With `span` (seconds, a `timedelta` or a text such as `"1 hour"`) each span of event time has rounds of its own, which
+    begin when event time has passed its end: round 0 is the input of that span, and the functions of the loop begin without
+    state. Spans follow each other, and begin at multiples of `span` since 1970 in UTC. All records inside have the time of
+    the last microsecond of their span, and event time behind the loop goes on when a span is over. The input may be
+    unbounded.
+
     Raises `ConfigError` for a wrong setting.
     """
 
@@ -40,6 +49,7 @@ class Rounds:
     until: Callable[[Any], Any] | None = None
     feedback: AggregateFunction | None = None
     output: AggregateFunction | None = None
+    span: Span | None = None
 
     @property
     def by_figures(self) -> bool:
@@ -51,7 +61,15 @@ class Rounds:
         """The function that decides on the records, or the parts of aggregates, that come together in one place."""
         return UntilFigures(self.until, self.feedback, self.output) if self.until and self.by_figures else self.until
 
+    @property
+    def span_micros(self) -> int | None:
+        """The size of a span in microseconds; None without spans."""
+        return None if self.span is None else check_span(self.span, "Rounds: span")
+
     def __post_init__(self) -> None:
+        size = _check_setting(lambda: self.span_micros)
+        if size is not None and not 0 < size <= LARGEST:
+            raise ConfigError(f"Rounds: span must be above zero and not larger than timestamps are, not {self.span!r}")
         if self.max is not None and (not isinstance(self.max, int) or isinstance(self.max, bool) or self.max < 1):
             raise ConfigError(f"Rounds: max must be a whole number of at least 1 or None, not {self.max!r}")
         if self.until is not None:
@@ -98,10 +116,10 @@ def _check_mergeable(aggregate: Any, verb: str) -> None:
         )
 
 
-def _check_setting(check: Callable[[], None]) -> None:
+def _check_setting(check: Callable[[], T]) -> T:
     """Makes a check of the graph. Raises `ConfigError` for what it refuses."""
     try:
-        check()
+        return check()
     except GraphError as error:
         raise ConfigError(str(error)) from None
 

@@ -106,7 +106,10 @@ def shape_of(operator: Operator) -> list[str]:
     if isinstance(operator, Sink):
         return [type(operator.sink).__qualname__]
     if isinstance(operator, Head):
-        return ["in rounds"] if operator.loop.rounds is not None else []
+        rounds = operator.loop.rounds
+        if rounds is None or rounds.span is None:
+            return [] if rounds is None else ["in rounds"]
+        return [f"in rounds by spans of {_seconds(rounds.span)} s"]
     if isinstance(operator, Reduce):
         return ["custom"]
     if isinstance(operator, DropDuplicates):
@@ -195,6 +198,11 @@ def takes_timers(fn: Any) -> bool:
 def takes_many(fn: Any) -> bool:
     """True if a function defines `process_many`."""
     return isinstance(fn, KeyedProcessFunction) and type(fn).process_many is not KeyedProcessFunction.process_many
+
+
+def ends_with_output(fn: Any) -> bool:
+    """True if a function defines `finish`."""
+    return any("finish" in vars(kind) for kind in type(fn).__mro__[:-1] if kind not in _DECLARING)
 
 
 def ends_rounds(fn: Any) -> bool:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from tailrace.coordinator.loops.frame_counts import FrameCounts
+from tailrace.elements.markers import SpanRound
 from tailrace.elements.timestamps import LAST_TIME, MAX_TIME, MIN_TIME
 from tailrace.errors import ProtocolViolation
 from tailrace.protocol.termination import (
@@ -28,6 +29,7 @@ from tailrace.protocol.termination import (
     StopRounds,
     WaveFacts,
     WaveReport,
+    least_come,
 )
 from tailrace.protocol.wire import NestCommand, NestReport
 
@@ -115,6 +117,8 @@ class NestSpec:
     slots: int
     rounds_max: int | None = None
     rounds: bool = False
+    spans: int | None = None
+    """The size of spans of event time by which rounds go; None where they do not."""
 
 
 @dataclass
@@ -359,8 +363,13 @@ class _Nest:
             if newest <= rounds.started:
                 return []  # already started
             rounds.start(newest)  # started before the restored checkpoint; some slots do not know of it
-            return [(one, StartRound(self.number, newest)) for one in behind]
-        if newest < rounds.started or not any(one.waiting for one in reports.values()):
+            places = [one.spans.now for one in reports.values() if one.spans is not None and one.round == newest]
+            return [(one, StartRound(self.number, newest, next(iter(places), None))) for one in behind]
+        if newest < rounds.started:
+            return []
+        if self.spec.spans is not None:
+            return self._round_of_spans(newest, reports)
+        if not any(one.waiting for one in reports.values()):
             return []
         last = self.spec.rounds_max is not None and newest + 1 >= self.spec.rounds_max
         if last or any(one.verdict for one in reports.values()):
@@ -368,6 +377,31 @@ class _Nest:
             return self._all(StopRounds(self.number))
         rounds.start(newest + 1)
         return self._all(StartRound(self.number, newest + 1))
+
+    def _round_of_spans(self, newest: int, reports: dict[int, RoundReport]) -> Sent:
+        """The next round, in rounds by spans of event time: another one of the span under way, the one that closes it, or
+        the first one of the next span that event time has passed everywhere."""
+        spans = [one.spans for one in reports.values() if one.spans is not None]
+        begun = min((one.begun for one in spans if one.begun is not None), key=lambda one: one[0], default=None)
+        if begun is not None:  # commanded before the restored checkpoint
+            self.rounds.start(begun[0])
+            return self._all(StartRound(self.number, *begun))
+        now = next((one.now for one in spans if one.now is not None), None)
+        following = newest + 1
+        if now is not None and not now.closes:
+            over = self.spec.rounds_max is not None and following - now.first >= self.spec.rounds_max
+            over = over or any(one.verdict for one in reports.values())
+            over = over or not any(one.waiting for one in reports.values())
+            place = SpanRound(now.first, now.time, over)
+        else:
+            come = least_come(one.come for one in spans) if spans else None
+            held = min((one.held for one in spans if one.held is not None), default=MAX_TIME)
+            done = max((one.done for one in spans), default=MIN_TIME)
+            if come is None or (min(held, come) <= done) or (come == MAX_TIME == held):
+                return []
+            place = SpanRound(following, held) if held <= come else SpanRound(following, come, True)
+        self.rounds.start(following)
+        return self._all(StartRound(self.number, following, place))
 
     def _all(self, message: NestCommand) -> Sent:
         return [(slot, message) for slot in range(self.spec.slots)]

@@ -85,7 +85,7 @@ def strategy_of(restart: Restart) -> Strategy:
 def nests_of(plan: Plan) -> tuple[NestSpec, ...]:
     """The loop nests of a plan, as the coordinator needs them."""
     return tuple(
-        NestSpec(nest.slots, None if nest.rounds is None else nest.rounds.max, nest.rounds is not None)
+        NestSpec(nest.slots, *((None, False) if nest.rounds is None else (nest.rounds.max, True, nest.rounds.span)))
         for nest in plan.nests
     )
 

@@ -213,13 +213,35 @@ class FeedbackQueue:
         earlier cuts, because a restore goes back to before rounds were stopped."""
         if not self.in_rounds:
             raise InternalError(f"feedback of {self.who!r} is dropped, but its loop has no rounds")
-        self.seal()
+        self.drop_waiting()
         self._stopped_after = self.logs.newest_cut
-        self.dropped += self.waiting
-        self.waiting = 0
-        for item, _ in self._later:
+
+    def drop_waiting(self, below: int | None = None) -> int:
+        """Drops what waits for rounds below a number (None: for any), but not what comes from now on. Returns the number of
+        these records."""
+        self.seal()
+        before = self.dropped
+        while self._later and (below is None or self._later[0][1] < below):
+            item, _ = self._later.popleft()
+            self.waiting -= item.count
+            self.dropped += item.count
             self._shelf.release(item)
-        self._later.clear()
+        return self.dropped - before
+
+    def hold(self, batch: Batch, round: int) -> None:
+        """Holds input until its round is opened, whatever rounds others wait for. It is in no log that has begun."""
+        at = len(self._later)
+        while at and self._later[at - 1][1] > round:
+            at -= 1
+        self.appended += len(batch)
+        self.waiting += len(batch)
+        for number, item in enumerate(self._shelf.place(batch)):
+            self._later.insert(at + number, (item, round))
+
+    @property
+    def earliest(self) -> int | None:
+        """The lowest round for which anything waits."""
+        return self._later[0][1] if self._later else None
 
     @property
     def memory(self) -> int:

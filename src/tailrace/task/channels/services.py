@@ -140,13 +140,17 @@ class Services:
         """Feedback queue of a loop in this worker, one for its tail and its head together."""
         found = self.feedback.get(loop.scope)
         if found is None:
-            spill = self.spill(SpillPlace("feedback", loop.spill_dir))
+            spill = self.spill_of(loop)
             merging = None
             if loop.combine_merge is not None:
                 merging = Combiner(FieldReader(loop.combine_key, loop.name, subtask).values, loop.combine_merge)
             found = self.ends.feedback(loop.name, subtask, spill, loop.spill_bytes, merging, loop.rounds is not None)
             self.feedback[loop.scope] = found
         return found
+
+    def spill_of(self, loop: Loop) -> Callable[[], FrameSpill]:
+        """Maker of a spill for records that wait in a loop."""
+        return self.spill(SpillPlace("feedback", loop.spill_dir))
 
     @property
     def exact(self) -> bool:

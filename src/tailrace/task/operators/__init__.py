@@ -11,6 +11,7 @@ In: batches, watermarks and timers from the chain of a subtask (`subtask.chain`)
   at another parallelism. `timestamps`, `zonetimes`: event time, and wall clock times of a zone.
 - `stores`: what joins and functions in order keep in columns.
 - `sources`, `sink`, `contracts`: the ends of a dataflow. `loops`: the ends of a loop.
+  `spans`: what its head holds by spans of event time.
 - `failures`: records for which user code raises.
 - `groupchains`: which files of checkpoints hold the state of a key group.
 """

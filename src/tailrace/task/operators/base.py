@@ -16,7 +16,8 @@ from tailrace.api.functions import Function
 from tailrace.elements.batches import Batch, Rows
 from tailrace.elements.columns.schemas import OneSchema
 from tailrace.elements.frames import ChannelName
-from tailrace.elements.timestamps import MIN_TIME
+from tailrace.elements.markers import SpanRound
+from tailrace.elements.timestamps import MIN_TIME, NO_TIME
 from tailrace.errors import IncompatibleState, UserCodeError
 from tailrace.graph.graph import Node
 from tailrace.graph.plan import Plan
@@ -141,6 +142,16 @@ class OperatorTask(OperatorCutState):
         """Sets the round of the records that come from here on."""
         for ctx in self.contexts():
             ctx.round = number
+
+    def round_ends(self, number: int, span: SpanRound | None) -> None:
+        """Notes that a round ends here. `number` is not that within its span, in rounds by spans of event time."""
+        for ctx in self.contexts():
+            ctx.round_time = NO_TIME if span is None else span.time
+
+    def end_span(self, limit: int) -> bool:
+        """Clears one portion, of about `limit` entries, of the state of a span of event time, which is over. True when that
+        was all."""
+        return True
 
     def end_round(self, number: int, limit: int) -> bool:
         """Does one portion, of about `limit` calls, of the work at the end of a round. All records of the round were

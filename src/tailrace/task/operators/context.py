@@ -46,6 +46,8 @@ class ContextCutState(CutState):
     watermark_time: int = MIN_TIME
     round: int | None = None
     """Current round, in a loop in rounds."""
+    round_time: int = NO_TIME
+    """In rounds by spans of event time: the end of the current span, while one of its rounds ends."""
     called: int = 0
     """Number of records for which a function with a policy for failed ones was called in this attempt."""
     failed: int = 0

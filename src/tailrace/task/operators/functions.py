@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import groupby
+from itertools import groupby, islice
 from operator import itemgetter
 from types import GeneratorType, SimpleNamespace
 from typing import Any
@@ -122,8 +122,27 @@ class FunctionTask(OperatorTask):
         if self.ends_rounds:
             out: list[Any] = []
             self.ctx.without_key()
+            self.ctx.current_time = self.ctx.round_time
             self.call_user(lambda: self._collect(self.gives.on_round_end(number, self.ctx), out), what="on_round_end")
-            self._emit(out, None)
+            self.ctx.without_key()
+            self._emit_of_round(out)
+        return True
+
+    def _emit_of_round(self, out: list[Any]) -> None:
+        """Emits records of the end of a round, in rounds by spans of event time with the time of the end of the span."""
+        time = self.ctx.round_time
+        self._emit(out, None if time == NO_TIME else [time] * len(out))
+
+    def end_span(self, limit: int) -> bool:
+        for handle in self._handles.values():
+            keys = list(islice(handle._table.keys(), limit))
+            for self.ctx.current_key in keys:
+                handle.clear()
+            self.ctx.without_key()
+            if keys:
+                return False
+        for state in self.own_state.handles:
+            state.clear()
         return True
 
     def close(self) -> None:

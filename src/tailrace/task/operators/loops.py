@@ -13,9 +13,11 @@ import msgspec
 
 from tailrace.elements.batches import Batch
 from tailrace.elements.frames import ChannelName
+from tailrace.elements.markers import SpanRound, WaveMark
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
 from tailrace.elements.valueclasses import Shapes
 from tailrace.elements.valuepickling import dump_described, load_described, shapes_in
+from tailrace.errors import InternalError
 from tailrace.graph.graph import Edge, Node
 from tailrace.graph.operators import FEEDBACK, MARKERS, EnterLoop, Forward, Head, Judge, LeaveLoop, Loop, Tail
 from tailrace.graph.plan import Plan
@@ -28,9 +30,12 @@ from tailrace.task.inflight.redistribution import Redistribution
 from tailrace.task.operators.base import OperatorTask
 from tailrace.task.operators.columns.conversion import Today
 from tailrace.task.operators.context import OperatorContext
+from tailrace.task.operators.spans import HeldInput
 
 FEEDBACK_PORT = 1
 """Port of a head at which feedback is handed in."""
+HELD_PORT = 2
+"""Port of a head at which its own input comes, once its span has begun."""
 MARKERS_PORT = 1
 """Port of a tail at which the markers of its own head come."""
 CROWDED = 8_192
@@ -44,6 +49,8 @@ class HeadState(msgspec.Struct, array_like=True):
     round: int = 0
     round_over: bool = False
     stopped: bool = False
+    span: SpanRound | None = None
+    done: int = MIN_TIME
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -88,6 +95,12 @@ class HeadTask(OperatorTask, HeadCutState):
         self._today: Today | None = None
         """Form and schema in which the body takes feedback. A checkpoint may have feedback in another form, or in other
         types."""
+        span = None if loop.rounds is None else loop.rounds.span
+        self.held = None if span is None else HeldInput(loop, span, ctx)
+        """The input that waits for its span, where rounds go by spans of event time."""
+        self.generates_watermarks = self.held is not None
+        self._held_logs: list[LogFrame] = []
+        self._held_redistribution = self.redistribution
 
     def take_plan(self, plan: Plan) -> None:
         feedback = Edge(self.node.id, 0, Forward(), FEEDBACK)
@@ -107,8 +120,16 @@ class HeadTask(OperatorTask, HeadCutState):
             brought=lambda batch: today.bring(self, batch),
         )
         self.channel = self.channel._replace(source=tails[0].uid if tails else "")
+        inputs = [edge.partitioning for edge in self.node.inputs]
+        self._held_redistribution = Redistribution(inputs, self.node.name, ctx.subtask, ctx.parallelism, ctx.services)
 
     def process(self, batch: Batch, port: int) -> None:
+        if self.held is not None and port != FEEDBACK_PORT:
+            if port == HELD_PORT:
+                self.out(self.held.read(batch))
+            else:
+                self._count_late(self.call_user(self.held.hold, batch, what="the input of a loop in rounds by spans"))
+            return
         if port == FEEDBACK_PORT:
             self.fed = True
             assert self._today is not None
@@ -126,12 +147,35 @@ class HeadTask(OperatorTask, HeadCutState):
         self.fed = True
         return [self._today.bring(self, batch) for batch in batches]
 
+    def _count_late(self, late: int) -> None:
+        if late:
+            self.ctx.metrics.inc("late_records", late)
+
+    def own_watermark(self) -> int:
+        return MIN_TIME if self.held is None else self.held.done
+
+    @property
+    def ready(self) -> bool:
+        """True if feedback, or the input of a span that has begun, is to be read."""
+        return self.queue.ready or (self.held is not None and self.held.queue.ready)
+
+    @property
+    def empty(self) -> bool:
+        """True if no feedback waits, no input is held, and no span is under way."""
+        return not (self.ready or self.queue.waiting) and (self.held is None or self.held.at_rest)
+
+    def take(self, limit: int) -> tuple[Batch | WaveMark | None, int]:
+        """What is to be read next, besides the regular input, and its port."""
+        if self.held is not None and self.held.queue.ready:
+            return self.held.queue.take(limit), HELD_PORT
+        return self.queue.take(limit), FEEDBACK_PORT
+
     def takes_feedback(self, input_waits: bool, cut_waits: bool) -> bool:
-        """True if the next step reads feedback, and not the regular input. While a cut waits behind the regular input,
-        the input gets every second step, so that no checkpoint starves."""
+        """True if the next step reads feedback, or held input, and not the regular input. While a cut waits behind the
+        regular input, the input gets every second step, so that no checkpoint starves."""
         queue = self.queue
-        if not queue.ready or not input_waits:
-            return queue.ready
+        if not self.ready or not input_waits:
+            return self.ready
         if not cut_waits and (self.loop.priority == "feedback-first" or queue.records > CROWDED or queue.spilled):
             return True
         self._regular_turn = not self._regular_turn
@@ -142,6 +186,8 @@ class HeadTask(OperatorTask, HeadCutState):
         queue, name = self.queue, self.node.name
         figures = {"feedback_records": queue.records + queue.waiting, "feedback_spilled_bytes": queue.spilled}
         figures |= {"feedback_total": queue.taken} | ({} if self.loop.rounds is None else {"round": self.round})
+        if self.held is not None:
+            figures["held_records"] = self.held.queue.records + self.held.queue.waiting
         return {f"{name}.{what}": float(value) for what, value in figures.items()}
 
     @property
@@ -171,10 +217,26 @@ class HeadTask(OperatorTask, HeadCutState):
         """True if the end of the current round was reported in this attempt."""
         return self.reported_round == self.round
 
-    def start_round(self, number: int) -> None:
-        """Starts a round: the feedback that waits for it is read from now on."""
+    @property
+    def span(self) -> SpanRound | None:
+        """The place of the current round, where rounds go by spans of event time."""
+        return None if self.held is None else self.held.span
+
+    def start_round(self, number: int, span: SpanRound | None = None) -> bool:
+        """Starts a round: the feedback that waits for it, or the input of the span that begins, is read from now on. Where a
+        span is closed, feedback that waits for another round is dropped. True if event time has moved."""
         self.round, self.round_over = number, False
-        self.queue.open_round(number)
+        if self.held is None or span is None:
+            self.queue.open_round(number)
+            return False
+        self._count_late(self.held.start_round(number, span))
+        if span.closes:
+            self.queue.drop_waiting(number + 1)
+        elif span.first == number and (self.queue.earliest or number + 1) <= number:
+            raise InternalError(f"Q11: feedback of an earlier span waits for round {number}, which begins one")
+        else:
+            self.queue.open_round(number)
+        return span.closes
 
     def stop_rounds(self) -> None:
         """Ends the rounds. Feedback that waits for another round is dropped, and so is all that still comes."""
@@ -183,18 +245,30 @@ class HeadTask(OperatorTask, HeadCutState):
 
     def close(self) -> None:
         self.queue.close()
+        if self.held is not None:
+            self.held.queue.close()
 
     # Checkpoints.
 
     def snapshot(self, checkpoint: int) -> bytes | None:
         self.queue.cut(checkpoint)
-        return _encoder.encode(HeadState(self.fed, self.round, self.round_over, self.stopped))
+        state = HeadState(self.fed, self.round, self.round_over, self.stopped)
+        if self.held is not None:
+            self.held.queue.cut(checkpoint)
+            state.span, state.done = self.held.span, self.held.done
+        return _encoder.encode(state)
 
     def recordings(self) -> list[tuple[ChannelLog, Recording]]:
-        return [(ChannelLog(self.channel, self.ctx.parallelism), self.queue.logs)]
+        logs = [(ChannelLog(self.channel, self.ctx.parallelism), self.queue.logs)]
+        if self.held is not None:
+            channel = self.channel._replace(source="", port=HELD_PORT)
+            logs.append((ChannelLog(channel, self.ctx.parallelism), self.held.queue.logs))
+        return logs
 
     def abort(self, checkpoint: int) -> None:
         self.queue.logs.discard(checkpoint)
+        if self.held is not None:
+            self.held.queue.logs.discard(checkpoint)
 
     def restore(self, parts: list[MetaPart]) -> None:
         known = {(part.subtask, part.parallelism): _decoder.decode(part.data) for part in parts if part.data}
@@ -207,13 +281,21 @@ class HeadTask(OperatorTask, HeadCutState):
             self.round = max(state.round for state in states)
             self.round_over = all(state.round_over for state in states if state.round == self.round)
             self.stopped = any(state.stopped for state in states)
+            if self.held is not None:
+                newest = max(states, key=lambda state: state.round)
+                self.held.span, self.held.done = newest.span, newest.done
 
     def start_anew(self) -> None:
         self.round, self.round_over, self.stopped = 0, False, False
+        if self.held is not None:
+            self.held.span, self.held.done = None, MIN_TIME
 
     def restore_log(self, channel: ChannelName, parallelism: int, frame: LogFrame) -> None:
         """Takes feedback that was in flight, without the records that are another subtask's now. What has no room in
         memory goes to the disk."""
+        if channel.port == HELD_PORT and self.held is not None:
+            self._held_logs += self._held_redistribution.mine(channel.target_subtask, parallelism, frame)
+            return
         if channel.port != FEEDBACK_PORT:
             super().restore_log(channel, parallelism, frame)
         mine = self.redistribution.mine(channel.target_subtask, parallelism, frame)
@@ -227,10 +309,16 @@ class HeadTask(OperatorTask, HeadCutState):
         self.redistribution.check()
         logs, self._logs = self._logs, []
         self.queue.restore(sorted(logs, key=lambda frame: frame.round))  # one old subtask may have been a round ahead
-        if self.loop.rounds is not None:
+        if self.span is not None and self.span.closes:
+            self.queue.drop_waiting(self.round + 1)  # another head had not followed the command yet
+        elif self.loop.rounds is not None:
             self.queue.open_round(self.round)
         if self.stopped:
             self.queue.drop()
+        if self.held is not None:
+            self._held_redistribution.check()
+            held, self._held_logs = self._held_logs, []
+            self.held.restore(sorted(held, key=lambda frame: frame.round))
 
 
 class TailTask(OperatorTask):
@@ -280,7 +368,8 @@ class JudgeTask(OperatorTask):
         assert isinstance(node.operator, Judge) and node.operator.loop.rounds is not None
         self.until = node.operator.loop.rounds.until
         self.verdict: tuple[int, bool] | None = None
-        """Newest round that was judged, and True if it is to be the last one."""
+        """Newest round that was judged, and True if it is to be the last one. The number is not that within a span."""
+        self._ending = 0
         self._feedback: list[Any] = []
         self._output: list[Any] = []
         self._classes: Shapes = ()
@@ -289,11 +378,15 @@ class JudgeTask(OperatorTask):
     def process(self, batch: Batch, port: int) -> None:
         (self._output if port else self._feedback).extend(batch.to_rows().values)
 
+    def round_ends(self, number: int, span: SpanRound | None) -> None:
+        super().round_ends(number, span)
+        self._ending = number
+
     def end_round(self, number: int, limit: int) -> bool:
         result = RoundResult(number, self._feedback, self._output)
         self._feedback, self._output = [], []
         self.verdict = (
-            number,
+            self._ending,
             bool(self.call_user(lambda: self.until(result), what=f"until, called for round {number},")),
         )
         return True

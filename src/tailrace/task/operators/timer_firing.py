@@ -96,6 +96,7 @@ class TimedTask(FunctionTask):
             self._round_keys = [key for key, _ in in_order]
         out: list[Any] = []
         key: Any = None
+        ctx.current_time = ctx.round_time
         try:
             for _ in range(min(limit, len(self._round_keys))):
                 key = ctx.current_key = self._round_keys.pop()
@@ -109,7 +110,7 @@ class TimedTask(FunctionTask):
         finally:
             ctx.without_key()
         self._after_calls("on_round_end")
-        self._emit(out, None)
+        self._emit_of_round(out)
         if self._round_keys:
             return False
         self._round_keys = None

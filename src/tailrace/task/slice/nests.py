@@ -19,9 +19,11 @@ from tailrace.protocol.termination import (
     Release,
     RoundReport,
     ScopeFacts,
+    SpanReport,
     StartWave,
     WaveFacts,
     WaveReport,
+    least_come,
 )
 from tailrace.protocol.wire import NestCommand, NestReport
 from tailrace.task.operators.loops import JudgeTask
@@ -182,9 +184,10 @@ class WorkerNests:
                 waiting += 1 if loop.head.round > ended else loop.head.queue.waiting
         last = here.round
         news = last is None or last.round != ended or (not last.waiting and waiting)
-        if not news:
+        spans = _spans(here, ended)
+        if not (news or (last is not None and last.spans != spans)):
             return None
-        here.round = RoundReport(here.nest.id, ended, waiting, judged[0][1] if judged else None)
+        here.round = RoundReport(here.nest.id, ended, waiting, judged[0][1] if judged else None, spans)
         return here.round
 
 
@@ -193,6 +196,26 @@ def _live(here: _Here) -> int | None:
     going = [(task, loop) for task, loop in here.tasks if not task.finished]
     return min(
         (loop.waves.entered for task, loop in going if loop.place.beginning and not task.gate.ended), default=None
+    )
+
+
+def _spans(here: _Here, ended: int) -> SpanReport | None:
+    """How far the heads here are, in rounds by spans of event time; None where there is no head that goes on."""
+    heads = [(task.gate, loop.head) for task, loop in here.tasks if loop.head is not None and not task.finished]
+    held = [(gate, head, head.held) for gate, head in heads if head.held is not None]
+    if not held:
+        return None
+    come = [
+        MAX_TIME if gate.ended else None if gate.all_idle else of.end_before(gate.watermark) for gate, _, of in held
+    ]
+    ends = [of.earliest for _, _, of in held if of.earliest is not None]
+    begun = [(head.round, of.span) for _, head, of in held if head.round > ended and of.span is not None]
+    return SpanReport(
+        next((of.span for _, head, of in held if head.round == ended), None),
+        max(of.done for _, _, of in held),
+        least_come(come),
+        min(ends, default=None),
+        min(begun, key=lambda one: one[0], default=None),
     )
 
 

@@ -84,7 +84,8 @@ class TaskCheckpoints:
         due = self.cuts.make(now) if self.cuts.due else self.cuts.overtake(now)
         cut = self.just_cut = due.request
         self.worked = False
-        loop = self._loop.rests.numbers.done, self._loop.rounds.numbers.done
+        rounds = self._loop.rounds
+        loop = self._loop.rests.numbers.done, rounds.numbers.done, rounds.next
         self.snapshot = TaskSnapshot(due, self._chain, *loop, self._inputs_overtaken(due))
         if cut.hold:
             self.held_by = cut.number

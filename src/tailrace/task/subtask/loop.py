@@ -119,7 +119,7 @@ class TaskLoop(LoopCutState):
         elif isinstance(message, StopRounds):
             self.head.stop_rounds()
         elif message.round > self.head.round:
-            self.head.start_round(message.round)
+            return self.head.start_round(message.round, message.span)
         return False
 
     def _start(self, wave: int) -> None:
@@ -159,8 +159,7 @@ class TaskLoop(LoopCutState):
         else:
             # Functions may emit at the end of a round: it counts as a record.
             self.waves.wave.read(channel, 1, MAX_TIME)
-            if self.rounds.numbers.marker(channel, marker.round):
-                self.rounds.end(marker.round)
+            self.rounds.marker(channel, marker)
         return False
 
     def channel_ended(self, channel: ChannelId) -> bool:
@@ -196,6 +195,6 @@ class TaskLoop(LoopCutState):
             or (self.place.entry and not self._gate.ended)
         ):
             return False
-        if self.head is not None and (self.head.queue.ready or self.head.queue.waiting):
+        if self.head is not None and not self.head.empty:
             return False
         return not any(operator.awaits_timers() for operator in self._chain.operators)

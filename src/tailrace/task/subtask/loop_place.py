@@ -34,6 +34,8 @@ class LoopPlace:
         """True if the task is in the nest. A task that only leads out of it has no part in its end."""
         self.entry = vertex.id in nest.entries
         self.in_rounds = self.inside and nest.rounds is not None
+        self.by_spans = self.in_rounds and nest.rounds is not None and nest.rounds.span is not None
+        """True if the rounds of the nest go by spans of event time."""
         self.channels = {ident for ident in gate.channels if ident.edge in nests}
         """The task's channels from inside the nest, the feedback aside."""
         root = chain.root

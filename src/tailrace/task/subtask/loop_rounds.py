@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from tailrace.elements.markers import RoundEnd
+from tailrace.elements.markers import RoundEnd, SpanRound
 from tailrace.protocol.termination import Gathering
 from tailrace.task.channels.gate import Gate
 from tailrace.task.channels.outbox import Outbox
@@ -22,6 +22,10 @@ class RoundsCutState(CutState):
     numbers: Gathering[Inner]
     ending: int | None = None
     """The round whose end is in progress. Nothing else is done meanwhile, and no cut falls there."""
+    next: int = 0
+    """The number of the next round, within its span where rounds go by spans of event time."""
+    span: SpanRound | None = None
+    """The place of the round whose end is in progress, or was the last one."""
     _left: deque[int] = field(default_factory=deque)
     """The operators that have not seen it end, as indices of the chain."""
 
@@ -36,24 +40,36 @@ class LoopRounds(RoundsCutState):
         for operator in chain.operators if place.in_rounds else ():
             operator.enter_rounds()
 
-    def end(self, number: int) -> None:
+    def marker(self, channel: Inner, marker: RoundEnd) -> None:
+        """Takes the end of a round on a channel."""
+        if self.numbers.marker(channel, marker.round):
+            self.end(marker.round, marker.span)
+
+    def end(self, number: int, span: SpanRound | None = None) -> None:
         """Begins to end a round of which every record was worked off here. `go_on` does the rest."""
-        self.ending = number
+        self.ending, self.span = number, span
         if self._place.tail is not None:
             self._place.tail.queue.round_ended(number)
         self._left = deque(range(len(self._chain.operators)) if self.numbers.due(number) else ())
+        for operator in self._chain.operators:
+            operator.round_ends(number, span)
 
     def go_on(self, limit: int) -> None:
         """Does one portion of ending a round: operators in order, and then the marker behind what they emit."""
         assert self.ending is not None
+        number, span = self.ending, self.span
+        within = number if not self._place.by_spans else None if span is None else span.number_of(number)
         if self._left:
-            if self._chain.operators[self._left[0]].end_round(self.ending, limit):
+            operator = self._chain.operators[self._left[0]]
+            if operator.end_span(limit) if within is None else operator.end_round(within, limit):
                 self._left.popleft()
             return
-        number, self.ending = self.ending, None
+        self.ending = None
+        if number == self.numbers.done:
+            self.next = 0 if within is None else within + 1
         for operator in self._chain.operators:
-            operator.at_round(self.numbers.done + 1)
-        self._outbox.mark(RoundEnd(number))
+            operator.at_round(self.next)
+        self._outbox.mark(RoundEnd(number, span))
         if self._place.head is not None:
             self._place.head.reported_round = number
 
@@ -68,6 +84,8 @@ class LoopRounds(RoundsCutState):
             return self._gate.ended and self.numbers.done < 0
         if head.reported:
             return False
+        if self._place.by_spans:
+            return not head.ready
         return head.round_over or (self._gate.ended and not head.queue.ready)
 
     def end_current(self) -> None:
@@ -75,7 +93,7 @@ class LoopRounds(RoundsCutState):
         head = self._place.head
         if head is not None:
             head.round_over = True
-        self.end(0 if head is None else head.round)
+        self.end(0 if head is None else head.round, None if head is None else head.span)
 
     @property
     def under_way(self) -> bool:

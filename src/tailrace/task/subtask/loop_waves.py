@@ -89,6 +89,7 @@ class LoopWaves(WavesCutState):
         # Where no tail feeds the head, the restored log may hold records.
         if head is not None and FEEDBACK_CHANNEL not in self.wave.live:
             obliged = obliged or head.queue.ready
+        obliged = obliged or (head is not None and head.held is not None and not head.held.at_rest)
         self.cut = WaveCut(
             obliged,
             ended=not place.entry or self._gate.ended,
@@ -160,7 +161,7 @@ class LoopWaves(WavesCutState):
     def time_of(self, operators: Iterable[int]) -> int:
         """The event time up to which everything was done in these operators: no older timer is left. `MAX_TIME` if they
         are idle."""
-        if self._gate.all_idle:
+        if self._gate.all_idle and not self._place.by_spans:
             return MAX_TIME
         silent = self._chain.silent()
         return min((min(LAST_TIME, self._chain.reached[i]) for i in operators if i not in silent), default=MAX_TIME)

@@ -337,6 +337,10 @@ def _in_a_nest(task: Task) -> object:
     return task.loop.place.nest is not None
 
 
+def _goes_by_spans(task: Task) -> object:
+    return task.loop.head is not None and task.loop.place.by_spans
+
+
 def _reads_beside_channels(task: Task) -> object:
     return task.chain.source or task.loop.head
 
@@ -408,6 +412,7 @@ ORDER: tuple[Turn[Any], ...] = (
         whose=lambda t: t.chain.source,
     ),
     Turn(_feeds_back, Work.take_feedback, whose=lambda t: t.loop.head),
+    Turn(lambda t, now: t.loop.rounds.due, Work.mark_round_end, whose=_goes_by_spans),
     Turn(lambda t, now: t.gate.has_input, Work.take, reads=True),
     Turn(lambda t, now: t.loop.rounds.due, Work.mark_round_end, whose=_in_a_nest),
     Turn(lambda t, now: t.work.input_is_silent(now), Work.fall_silent, whose=lambda t: t.work.silence.of_input),

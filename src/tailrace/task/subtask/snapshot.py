@@ -43,6 +43,9 @@ class OperatorMeta(msgspec.Struct, array_like=True):
     """The lifetimes of the entries of tables with a time to live, by table."""
     closed: list[tuple[int, int, int]] = []
     """Key groups [first, last), and up to which microsecond their windows are closed (`OperatorTask.closed_times`)."""
+    next_round: int | None = None
+    """The number of the next round, in a loop in rounds; within its span, where these go by spans of event time. None in
+    older checkpoints: the one behind `round`."""
 
     @property
     def came(self) -> int:
@@ -90,6 +93,7 @@ class TaskSnapshot:
         chain: Chain,
         rested: int = 0,
         round: int = -1,
+        next_round: int = 0,
         overtaken: Sequence[tuple[ChannelLog, Recording]] = (),
     ) -> None:
         self._cut, self.checkpoint = cut, cut.request.number
@@ -102,7 +106,7 @@ class TaskSnapshot:
         self.parts: list[OperatorPart] = []
         self.prepared: list[tuple[str, bytes, int]] = []
         """Output that sinks have prepared: (uid, bytes, the checkpoint that had it first)."""
-        self._rested, self._round = rested, round
+        self._rested, self._round, self._next_round = rested, round, next_round
         self._acks: list[OperatorAck] = []
         self._todo: deque[tuple[OperatorTask, OperatorPart]] = deque()
         self.operators: list[tuple[OperatorTask, OperatorPart]] = []
@@ -136,6 +140,7 @@ class TaskSnapshot:
             arrived = MIN_TIME  # the end of event time comes with the end of the input
         floors, expiries, closed = operator.floors(), operator.expiries(), operator.closed_times()
         made = OperatorMeta(reached, data, self._rested, self._round, schema, floors, arrived, sides, expiries, closed)
+        made.next_round = self._next_round
         meta = _encoder.encode(made)
         kind, shape = kind_of(operator.node.operator), shape_of(operator.node.operator)
         part = OperatorPart(ctx.uid, ctx.name, ctx.subtask, ctx.parallelism, operator.finished, meta, tables, kind=kind)

@@ -134,7 +134,7 @@ class Work(WorkCutState):
         inputs = len(self.gate.channels) if source is None else len(source.splits)
         over = self._turns >= max(1, inputs)
         if source is None and not over:
-            over = not self.gate.has_input and not (head is not None and head.queue.ready)
+            over = not self.gate.has_input and not (head is not None and head.ready)
         if over:
             self.been_round, self._turns = True, 0
             self.outbox.been_round()
@@ -358,18 +358,19 @@ class Work(WorkCutState):
         head = self.loop.head
         assert head is not None
         self.brought_in = True
-        element = head.queue.take(budget)
+        element, port = head.take(budget)
         if isinstance(element, MARKERS):
             self.story.append(f"feedback {element}")
             self._pass_on_time(self.loop.marker(FEEDBACK_CHANNEL, element), budget)
         elif element is not None:
             if head.over:
                 raise InternalError(f"E2: {self.id}: records came back to a loop that has ended", self.story)
-            self.loop.waves.read(FEEDBACK_CHANNEL, element)
-            self._process(element, FEEDBACK_PORT, self.chain.root)
+            if port == FEEDBACK_PORT:
+                self.loop.waves.read(FEEDBACK_CHANNEL, element)
+            self._process(element, port, self.chain.root)
             if self._timely:
                 self.advance(budget)
-        if not self.services.decision(head.queue.ready):
+        if not self.services.decision(head.ready):
             self._still_idle()
         self.outbox.flush_if_old()
 

@@ -178,7 +178,9 @@ class Restorer:
         anew = not as_before and all(self._finished[operator.ctx.uid])
         if task.loop.place.nest is not None:
             rested = min(m.rested for m in own_metas) if as_before else 0
-            self._loop_restored(task, operator, rested, -1 if anew else min(m.round for m in own_metas))
+            last = min(own_metas, key=lambda meta: meta.round)
+            number, following = (-1, 0) if anew else (last.round, last.next_round)
+            self._loop_restored(task, operator, rested, number, number + 1 if following is None else following)
         for each in operator.contexts():
             each.watermark_time = reached if operator.sees_each_timer else arrived
         parts = [
@@ -211,16 +213,16 @@ class Restorer:
         if len({time for _, _, time in floors}) > 1 or (own and floors):
             operator.restore_floors(floors)
 
-    def _loop_restored(self, task: Task, operator: OperatorTask, rested: int, round: int) -> None:
+    def _loop_restored(self, task: Task, operator: OperatorTask, rested: int, round: int, following: int) -> None:
         """Marks the rests and rounds that a subtask has done in its loop, so that it does not repeat them; of several old
-        subtasks, those that all have done."""
-        task.loop.rounds.numbers.done = round
+        subtasks, those that all have done. `following`: the number of the next round, within its span."""
+        task.loop.rounds.numbers.done, task.loop.rounds.next = round, following
         operator.rests, operator.rested = rested, rested > 0
         if operator.rested:
             operator.input_ended()
         place = task.loop.place
         if place.in_rounds:
-            operator.at_round(round + 1)
+            operator.at_round(following)
             if place.tail is not None:
                 place.tail.queue.round_ended(round)
 
