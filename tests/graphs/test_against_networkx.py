@@ -13,10 +13,11 @@ import pytest
 import tailrace as tr
 from tailrace.graphs import forests, supersteps
 from tailrace.graphs.hits import Hits
-from tailrace.graphs.neighbours import IndependentSet, KCore, LabelPropagation, RandomWalks, Triangles
+from tailrace.graphs.neighbours import IndependentSet, KCore, LabelPropagation, Triangles
 from tailrace.graphs.paths import ShortestPaths
 from tailrace.graphs.pregel import Pregel
 from tailrace.graphs.ranks import PageRank
+from tailrace.graphs.walks import BiasedWalks, RandomWalks
 
 Edges = list[tuple[Any, ...]]
 SEEDS = [*range(6), *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in range(6, 200))]
@@ -232,10 +233,12 @@ def test_labels_are_those_of_a_plain_loop(seed: int) -> None:
     assert found == sorted(label.items())
 
 
+@pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("seed", SEEDS[:3])
-def test_walks_go_along_edges_and_are_the_same_at_each_parallelism(seed: int) -> None:
+def test_walks_go_along_edges_and_are_the_same_at_each_parallelism(seed: int, biased: bool) -> None:
     edges, vertices, parallelism = edges_of(seed)
-    make = lambda e, v: supersteps.run(RandomWalks(2, 3, seed), e, v)  # noqa: E731
+    program = BiasedWalks(2, 3, seed, 0.5, 3) if biased else RandomWalks(2, 3, seed)
+    make = lambda e, v: supersteps.run(program, e, v)  # noqa: E731
     found = outcome(make, unweighted(edges), vertices, parallelism)
     assert found == outcome(make, unweighted(edges)[::-1], vertices, 1)
     at = {(start, walk, step): one for start, walk, step, one in found}
@@ -244,6 +247,20 @@ def test_walks_go_along_edges_and_are_the_same_at_each_parallelism(seed: int) ->
     for (start, walk, step), one in at.items():
         assert step == 0 or (at[start, walk, step - 1], one) in set(unweighted(edges))
         assert step == 3 or ((start, walk, step + 1) in at) == (one in out)
+
+
+@pytest.mark.parametrize(("p", "q"), [(0.25, 4), (5, 0.2), pytest.param(100, 100, marks=pytest.mark.exhaustive)])
+def test_walks_turn_as_often_as_p_and_q_say(p: float, q: float) -> None:
+    """From 1 by way of 2: back, to 2, 3 and 4 (by two edges) to which 1 leads as well, or on to 5 and 6."""
+    edges = [(1, 2), (1, 3), (1, 4), (2, 1), (2, 3), (2, 4), (2, 4), (2, 5), (2, 6), (2, 2)]
+    walks = 12_000
+    found = outcome(lambda e, v: supersteps.run(BiasedWalks(walks, 2, 3, p, q), e, v), edges, [1], 2)
+    by_two = {walk for start, walk, step, one in found if (start, step, one) == (1, 1, 2)}
+    ends = [one for start, walk, step, one in found if start == 1 and step == 2 and walk in by_two]
+    weights = {1: 1 / p, 2: 1, 3: 1, 4: 2, 5: 1 / q, 6: 1 / q}
+    assert len(by_two) == pytest.approx(walks / 3, rel=0.05)
+    for one, weight in weights.items():
+        assert ends.count(one) / len(ends) == pytest.approx(weight / sum(weights.values()), abs=0.02)
 
 
 @pytest.mark.parametrize("seed", SEEDS[:3])

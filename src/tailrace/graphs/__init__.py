@@ -2,9 +2,9 @@
 
 `algorithms` has the functions that users call, `graphframe` the names of GraphFrames, `frames` the way from DataFrames to
 numbers and back. `supersteps` runs a `VertexProgram`: a loop in rounds whose operator holds a slice of the graph in arrays;
-`paths`, `ranks`, `hits` and `neighbours` are such programs. The room `live` is for edges that come and go. `forests`
-reduces edges where that is enough, without a loop. `pregel` is for programs in rows. All of it is written with the public
-verbs, and runs wherever a job runs. Needs `tailrace[graphs]`.
+`paths`, `ranks`, `hits`, `walks` and `neighbours` are such programs. The room `live` is for edges that come and go.
+`forests` reduces edges where that is enough, without a loop. `pregel` is for programs in rows. All of it is written with
+the public verbs, and runs wherever a job runs. Needs `tailrace[graphs]`.
 """
 
 from typing import Any

@@ -11,9 +11,10 @@ from tailrace.graphs import forests, supersteps
 from tailrace.graphs.frames import NumberedGraph, check_frame
 from tailrace.graphs.hits import Hits
 from tailrace.graphs.live import verbs as live
-from tailrace.graphs.neighbours import IndependentSet, KCore, LabelPropagation, RandomWalks, Triangles
+from tailrace.graphs.neighbours import IndependentSet, KCore, LabelPropagation, Triangles
 from tailrace.graphs.paths import ShortestPaths
 from tailrace.graphs.ranks import PageRank
+from tailrace.graphs.walks import BiasedWalks, RandomWalks
 
 
 def connected_components(
@@ -224,16 +225,25 @@ def random_walks(
     *,
     walks: int = 1,
     length: int = 10,
+    p: float = 1.0,
+    q: float = 1.0,
     seed: int = 0,
     env: tr.Environment | None = None,
 ) -> Any:
     """Random walks along edges, `walks` from each vertex, each until it has made `length` steps or finds no edge out: a
-    DataFrame (start, walk, step, id). Each edge out of a vertex is as likely. `seed` draws them; they are the same at each
-    parallelism."""
+    DataFrame (start, walk, step, id). `seed` draws them; they are the same at each parallelism.
+
+    Each edge out of a vertex is as likely. With `p` or `q`, from 0.01 to 100, a walk depends on the step before, as in
+    node2vec: an edge back to the vertex before has the weight 1/p, one to a vertex to which that one leads as well has 1,
+    any other one 1/q."""
     for name, given, least in (("walks", walks, 1), ("length", length, 0)):
         if not isinstance(given, int) or given < least:
             raise tr.ConfigError(f"random_walks: {name} must be {least} or more, not {given!r}")
-    program = RandomWalks(walks, length, seed)
+    for name, weight in (("p", p), ("q", q)):
+        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0.01 <= weight <= 100:
+            raise tr.ConfigError(f"random_walks: {name} must be from 0.01 to 100, not {weight!r}")
+    alike = p == q == 1
+    program = RandomWalks(walks, length, seed) if alike else BiasedWalks(walks, length, seed, p, q)
     return _program("random_walks", program, edges, vertices, env, "start")
 
 

@@ -1,4 +1,4 @@
-"""Programs over neighbours, whatever the direction of an edge: k-core, independent sets, labels, triangles, walks."""
+"""Programs over neighbours, whatever the direction of an edge: k-core, independent sets, labels, triangles."""
 
 from __future__ import annotations
 
@@ -51,6 +51,16 @@ class EdgeIndex:
         key = rows * len(self.names) + code
         place = np.minimum(np.searchsorted(self.keys, key), len(self.keys) - 1)
         return place, (self.names[code] == ends) & (self.keys[place] == key)
+
+    def range_of(self, rows: Any, ends: Any) -> tuple[Any, Any]:
+        """The places of all edges with these two ends: from the first to before the second."""
+        code = np.searchsorted(self.names, ends)
+        there = (
+            self.names[np.minimum(code, len(self.names) - 1)] == ends if len(self.names) else np.zeros(len(rows), bool)
+        )
+        key = rows * len(self.names) + code
+        low = np.searchsorted(self.keys, key)
+        return low, np.where(there, np.searchsorted(self.keys, key, side="right"), low)
 
 
 class KCore(VertexProgram):
@@ -292,34 +302,3 @@ class Triangles(VertexProgram):
 
     def result(self, part: VertexSlice) -> list[Any]:
         return [part.ids, self.count, self.degree]
-
-
-class RandomWalks(VertexProgram):
-    """Walks of random steps along edges: `walks` from each vertex, each of at most `length` edges. Which way a walk takes
-    depends on the seed, its start and its number, and on nothing else."""
-
-    sorts = False
-    schema = pa.schema([("start", pa.int64()), ("walk", pa.int64()), ("step", pa.int64()), ("id", pa.int64())])
-
-    def __init__(self, walks: int, length: int, seed: int) -> None:
-        self.walks, self.length, self.seed = walks, length, seed
-        self.seen: list[tuple[Any, ...]] = []
-
-    def step(
-        self, number: int, part: VertexSlice, inbox: ReceivedMessages, totals: dict[int, int], outbox: SentMessages
-    ) -> None:
-        at, start, walk = inbox.target, inbox.other, inbox.tag
-        if number == 0:
-            at = np.tile(np.arange(len(part.ids)), self.walks)
-            start, walk = part.ids[at], np.repeat(np.arange(self.walks), len(part.ids))
-        self.seen.append((start, walk, np.full(len(at), number), part.ids[at]))
-        if number < self.length:
-            degree = part.out.degrees[at]
-            going = degree > 0
-            at, start, walk, degree = at[going], start[going], walk[going], degree[going]
-            draw = splitmix(splitmix(splitmix(start, self.seed) ^ walk.astype(np.uint64), 1) ^ np.uint64(number), 2)
-            edge = part.out.first[at] + (draw % degree.astype(np.uint64)).astype(np.intp)
-            outbox.send(part.out.ends[edge], start, 0, walk)
-
-    def result(self, part: VertexSlice) -> list[Any]:
-        return [np.concatenate(column) for column in zip(*self.seen, strict=True)]
