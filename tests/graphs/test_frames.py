@@ -6,6 +6,7 @@ import random
 import uuid
 from typing import Any
 
+import networkx as nx
 import pytest
 from pyspark.sql import functions as F
 
@@ -118,3 +119,49 @@ def test_a_method_of_graphframes_that_is_not_here_names_what_to_do() -> None:
     frame = graphs.GraphFrame(Frame(), Frame())
     with pytest.raises(tr.ConfigError, match=r"GraphFrame\.find is not here: join the edges"):
         frame.find("(a)-[e]->(b)")
+
+
+def plain(one: Any) -> Any:
+    return bytes(one) if isinstance(one, bytearray) else one
+
+
+KINDS = {
+    "decimal": "cast({0} - 5 AS decimal(38, 3))",
+    "date": "date_add(date'0001-01-01', 7 * {0})",
+    "timestamp": "timestamp_seconds(-9000000000 + {0})",
+    "binary": "unhex(hex({0}))",
+}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "kind", ["decimal", *(pytest.param(one, marks=pytest.mark.exhaustive) for one in list(KINDS)[1:])]
+)
+def test_ids_of_another_type_come_back_as_they_were(spark: Any, kind: str) -> None:
+    edges = spark.createDataFrame([(0, 1), (2, 1), (3, 4), (4, 4)], "src int, dst int")
+    others = edges.selectExpr(*(KINDS[kind].format(end) + f" AS {end}" for end in ("src", "dst")))
+    names = spark.range(5).selectExpr("int(id) id", KINDS[kind].format("int(id)") + " AS name")
+    place = {plain(row.name): row.id for row in names.collect()}
+    assert {place[plain(one)]: place[plain(least)] for one, least in graphs.connected_components(others).collect()} == {
+        0: 0, 1: 0, 2: 0, 3: 3, 4: 3
+    }  # fmt: skip
+    found = {place[plain(one)]: tuple(counts) for one, *counts in graphs.degrees(others).collect()}
+    assert found == {0: (1, 0, 1), 1: (2, 2, 0), 2: (1, 0, 1), 3: (1, 0, 1), 4: (3, 2, 1)}
+
+
+@pytest.mark.spark
+def test_a_program_for_graphframes_finds_what_it_found_there(spark: Any) -> None:
+    pairs = [(1, 2), (2, 3), (3, 1), (1, 2), (3, 4)]
+    frame = graphs.GraphFrame(spark.range(1, 6), spark.createDataFrame(pairs, "src long, dst long"))
+    sums = frame.aggregateMessages(F.sum("message").alias("sum"), sendToDst=F.col("src.id"), sendToSrc=F.col("dst.id"))
+    assert rows(sums) == [(1, 7), (2, 5), (3, 7), (4, 3)]
+    assert rows(frame.inDegrees.join(frame.outDegrees, "id")) == [(1, 1, 2), (2, 2, 1), (3, 1, 2)]
+    assert rows(graphs.clustering_coefficient(frame.edges)) == [(1, 1.0), (2, 1.0), (3, pytest.approx(1 / 3)), (4, 0.0)]
+    assert rows(frame.triangleCount()) == [(1, 1), (2, 1), (3, 1), (4, 0), (5, 0)]
+    ranked = frame.pageRank(tol=1e-10)
+    graph = nx.DiGraph()
+    graph.add_weighted_edges_from((*pair, pairs.count(pair)) for pair in pairs)
+    graph.add_node(5)
+    wanted = nx.pagerank(graph, tol=1e-12, max_iter=1000)
+    assert rows(ranked.vertices) == [(one, pytest.approx(5 * wanted[one], abs=1e-6)) for one in sorted(graph)]
+    assert rows(ranked.edges.select("src", "dst", "weight"))[:2] == [(1, 2, 0.5), (1, 2, 0.5)]
