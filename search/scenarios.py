@@ -418,12 +418,12 @@ def _run(world: Simulation, verdict: Verdict) -> None:
     verdict.turns, verdict.digest, verdict.trace = world.turns, world.digest, world.trace
     verdict.covered = world.covered
     for cause in world.causes:
-        if not is_expected(cause) and not _lacks_slots(world, cause):
+        if not is_expected(cause) and not lacks_slots(world, cause):
             verdict.wrong.append(f"the job was restarted because of {cause.kind}: {cause.message}")
             break
 
 
-def _lacks_slots(world: Simulation, cause: Cause) -> bool:
+def lacks_slots(world: Simulation, cause: Cause) -> bool:
     """True where an elastic job, whose cluster takes task slots away, goes on with fewer workers: nobody could take the
     place of a lost one."""
     elastic = world.coordinator.course.rescaling.elastic

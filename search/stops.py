@@ -22,7 +22,7 @@ from search.campaigns.rescales import SIZES
 from search.drawn_faults import calm_clocks, drawn_jumps
 from search.ends import once_more
 from search.programs.golden import PROGRAMS
-from search.scenarios import MS, Scenario, build, is_expected, scenario
+from search.scenarios import MS, Scenario, build, is_expected, lacks_slots, scenario
 from search.seeds import report, run_seeds, seeds_of
 from search.watchers.checker import BOOKS, Book, Ledger, WatchedFiles, check_records
 from search.watchers.clock_watch import ClockWatch
@@ -347,7 +347,7 @@ class _Run:
         if status is JobStatus.FAILED:
             self.wrong(f"it failed: {cause.message if cause is not None else 'no cause'}")
         for one in world.causes:
-            if not is_expected(one):
+            if not is_expected(one) and not lacks_slots(world, one):
                 self.wrong(f"it was restarted because of {one.kind}: {one.message}")
         for error in (self.held.wrong + self.clocks.wrong)[:1]:
             self.wrong(error)

@@ -97,8 +97,9 @@ class Lines(threading.Thread):
 class Watch(threading.Thread):
     """Counts what becomes of the sizes of a job, and of Spark's executors, until it is closed."""
 
-    def __init__(self, spark: Any, job: Any) -> None:
+    def __init__(self, spark: Any, job: Any, shown: bool) -> None:
         super().__init__(daemon=True)
+        self._shown, self._show_at = shown, 0.0
         self.counts: Counter[str] = Counter()
         self.sizes: list[int] = []
         self._executors = spark.sparkContext._jsc.sc().getExecutorMemoryStatus
@@ -117,6 +118,9 @@ class Watch(threading.Thread):
                 self.counts["executors that came"] += len(now - before)
                 self.counts["executors that went"] += len(before - now)
             before = now
+            if self._shown and time.monotonic() > self._show_at:
+                self._show_at = time.monotonic() + 5
+                print("   ", self._job.status, self.sizes, self._job.metrics()["size"], len(now), flush=True)
 
     def close(self) -> None:
         """Ends the watch."""
@@ -198,13 +202,13 @@ def _check(counts: Counter[str], found: list[str], offered: int) -> None:
         raise Wrong("lines have other keys, or other numbers among those of their key")
 
 
-def look(spark: Any, seed: int, kills: int) -> KillsOutcome:
+def look(spark: Any, seed: int, kills: int, shown: bool) -> KillsOutcome:
     """Runs one seed. Prints a line."""
     rng, began, wrong = random.Random(f"tailrace allocation {seed}"), time.monotonic(), ""
     folder = Path(tempfile.mkdtemp(prefix="tailrace-allocation-"))
     lines = Lines(folder / "logs")
     job = _start(spark, folder, rng)
-    watch = Watch(spark, job)
+    watch = Watch(spark, job, shown)
     watch.start()
     lines.start()
     counts = watch.counts
@@ -259,12 +263,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m search.campaigns.allocation", description=__doc__)
     parser.add_argument("--seeds", default="0", help="FIRST:LAST, LAST excluded, or a single seed (default: 0)")
     parser.add_argument("--kills", type=int, default=6, help="kills in each seed (default: 6)")
+    parser.add_argument("--watch", action="store_true", help="print the size of the job each five seconds")
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # the cluster ends with it
     begun = time.monotonic()
     with spark_at("standalone"):
         spark = session()
-        found = run_seeds(seeds_of(options.seeds), lambda seed: look(spark, seed, options.kills), stop=False)
+        found = run_seeds(
+            seeds_of(options.seeds), lambda seed: look(spark, seed, options.kills, options.watch), stop=False
+        )
         spark.stop()
     return report(*found, begun)
 

@@ -38,9 +38,9 @@ def _the_old_plan() -> Patches:
     """Bug: workers of the new size are deployed with the plan of the size before."""
 
     def make(resize: Any) -> Any:
-        def resized(self: Course, size: Any) -> None:
+        def resized(self: Course, size: Any, now: int) -> None:
             plan = self.plan
-            resize(self, size)
+            resize(self, size, now)
             self.plan = plan
 
         return resized
@@ -71,7 +71,7 @@ def _half_way_back() -> Patches:
 
     def make(back: Any) -> Any:
         def gone_back(self: Course, cause: Any, now: int) -> None:
-            with mock.patch.object(Roster, "resize", lambda self, count: None):
+            with mock.patch.object(Roster, "resize", lambda self, count, standbys: []):
                 back(self, cause, now)
 
         return gone_back

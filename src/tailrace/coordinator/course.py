@@ -457,7 +457,7 @@ class Course:
             self._rescale_failed(unfit, now)
             what = f"the job keeps its {before.slots} workers: {unfit}"
         else:
-            self._resize(self.rescaling.move())
+            self._resize(self.rescaling.move(), now)
             self.actions.append(Resizing(before.slots, target.slots, target.text))
         self.restart(now, Cause(what, FailureKind.RESIZED), 0)
 
@@ -534,15 +534,15 @@ class Course:
         if count < before:
             self.do(roster.prepare(count, size.standbys), now)
             self.rescaling.size = size
-            self._resize(size)
+            self._resize(size, now)
             self.actions.append(Resizing(before, count, size.text, lacking=what))
         self.do(roster.close_ranks(), now)
         self.restart(now, Cause(what, FailureKind.RESIZED), 0)
         return []
 
-    def _resize(self, size: JobSize) -> None:
+    def _resize(self, size: JobSize, now: int) -> None:
         self.plan = size.plan
-        self._roster.resize(size.slots)
+        self.do(self._roster.resize(size.slots, size.standbys), now)
         self._takeovers.resize(size.slots)
         self._durability.resize(size.slots)
         self._nests.resize(size.nests)
@@ -550,7 +550,7 @@ class Course:
     def _back(self, cause: Cause, now: int) -> None:
         """Brings the job back to its size before: it has not run in the new one."""
         failed, size = self.rescaling.size, self.rescaling.back()
-        self._resize(size)
+        self._resize(size, now)
         self.actions.append(Resizing(failed.slots, size.slots, failed.text, cause.message))
         self.do(self.rescaling.fail(f"{cause.message}; the job goes on with {size.slots} workers"), now)
         what = f"the job goes back from {failed.slots} to {size.slots} workers: {cause.message}"

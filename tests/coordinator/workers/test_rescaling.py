@@ -395,6 +395,29 @@ def test_standbys_begin_anew_behind_the_slots_to_come() -> None:
     assert [one.slot for one in job.actions(Launch)] == [4, 5]
 
 
+def test_a_standby_that_has_come_meanwhile_is_ended_too() -> None:
+    """It was started when all had begun anew, and would go on with the slice of a worker that there is no more."""
+    job = Job(standbys=1).run()
+    asked(job, size(1, standbys=1))
+    runs(job.restart())
+    job.epochs += [0, 0, 0]
+    [place] = job.machine.roster.standbys.all
+    joins(job, place.index)
+    job.says(place.index, StandsBy())
+    assert job.complete() and place.slots, "it holds state of the size before"
+    followed = sealed(job, cut(job))
+    assert CloseLink(place.index, place.epoch) in followed
+    reset(job, 0, 1)
+    runs(job)
+    [other] = job.machine.roster.standbys.all
+    assert other.index > place.index
+    joins(job, other.index)
+    job.says(other.index, StandsBy())
+    job.machine.checkpoint("somebody", job.now)
+    sealed(job, job.sent(Trigger)[0][1].cut.number)
+    assert other.slots == [0]
+
+
 def test_silence_of_a_worker_that_was_to_join_ends_it() -> None:
     job = Job().run()
     asked(job, size(4))

@@ -402,14 +402,8 @@ class Roster:
 
     def prepare(self, count: int, standbys: int) -> Decisions:
         """Gets ready for another number of slots: starts workers for those that are missing. Standbys are ended, and begin
-        anew behind the slots to come: with another plan each has other state to hold."""
-        decided: Decisions = []
-        for standby in self.standbys.all:
-            if standby.connected:
-                decided.append(CloseLink(standby.index, standby.epoch))
-            decided += standby.kill()
-            standby.lose()
-            self._put_outside(standby)
+        anew behind the slots to come."""
+        decided = self._end_standbys()
         self.target = count
         self._renew_standbys(standbys)
         for index in range(len(self.slots), count):
@@ -419,6 +413,16 @@ class Roster:
                 slot.lose()
             slot.attempt, slot.leaving = self.slots[0].attempt, False
             decided += slot.relaunch()
+        return decided
+
+    def _end_standbys(self) -> Decisions:
+        decided: Decisions = []
+        for standby in self.standbys.all:
+            if standby.connected:
+                decided.append(CloseLink(standby.index, standby.epoch))
+            decided += standby.kill()
+            standby.lose()
+            self._put_outside(standby)
         return decided
 
     @property
@@ -476,15 +480,21 @@ class Roster:
         """True if the place is that of a slot to come."""
         return place.index in self._to_come
 
-    def resize(self, count: int) -> None:
-        """Gives the job this number of slots: workers in places outside become those of slots, or the reverse."""
+    def resize(self, count: int, standbys: int) -> Decisions:
+        """Gives the job this number of slots: workers in places outside become those of slots, or the reverse. Standbys are
+        ended, those too that have come since the change began: with another plan each has other state to hold."""
+        renewed = count != self.target or not all(one.abandoned for one in self.standbys.all)
+        decided = self._end_standbys() if renewed else []
         for index in range(len(self.slots), count):
             self.slots.append(self.outside.pop(index) if index in self.outside else Slot(index))
         for slot in self.slots[count:]:
             self.outside[slot.index] = slot
         del self.slots[count:]
         self.target = count
+        if renewed:
+            self._renew_standbys(standbys)
         self._each, self._each_ended = Each(), Each()
+        return decided
 
     def release(self, reason: str, now: int) -> Decisions:
         """Lets the workers go that no slot needs, now that the job has the size that it is to have."""
