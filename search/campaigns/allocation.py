@@ -171,7 +171,7 @@ def _start(spark: Any, folder: Path, rng: random.Random) -> Any:
     )
     env = tr.Environment(
         spark,
-        parallelism=tr.Elastic(1, MOST, wait=8),
+        parallelism=tr.Elastic(1, MOST, wait=30),
         autoscale=tr.Autoscale(target_busy=0.7, lag=4, cooldown=2),
         checkpoint=settings,
         restart=tr.FixedDelay(1_000, 0.1),

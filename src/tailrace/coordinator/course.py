@@ -526,7 +526,10 @@ class Course:
         elastic.unfit = "" if restored is None or count == before else size.fits(restored)
         if elastic.unfit:
             return []
-        what = f"{before} task slots are needed, and Spark gave {count} within {elastic.sizes.wait // 1_000_000} s"
+        within = f"within {elastic.sizes.wait // 1_000_000} s"
+        what = f"{before} task slots are needed, and Spark gave {count} {within}"
+        if count == before:
+            what = f"no worker has come {within} in the place of a lost one, and one that was to join takes it"
         target = self.rescaling.target
         self.do(self.rescaling.fail(f"{what}; the job goes on with {count} workers"), now)
         if target is not None:

@@ -103,6 +103,26 @@ def test_figures_of_workers_become_loads_and_begin_anew_with_an_attempt() -> Non
     assert scaler.look([[report(0)], [report(0, 1)]], 103 * SECOND) is None
 
 
+def test_looks_between_two_reports_change_nothing() -> None:
+    """Reports come each half second, and with a short cooldown there are several looks between two."""
+    settings = ScaleSettings(cooldown=2 * SECOND)
+    scaler, answers = Scaler(settings, 1, 8), []
+    scaler.anew(0, changed=True)
+    for look in range(1, 20):
+        now = look * SECOND // 5
+        age = now % (SECOND // 2)
+        done = (now - age) / SECOND
+        metrics = {"numbers.lag_records": 500.0}
+        slots = [
+            [report(done, slot, age_micros=age, records_in=round(50 * done), metrics=metrics)] for slot in range(2)
+        ]
+        answers.append(scaler.look(slots, now))
+        if look == 9:
+            assert {(load.busy, load.busiest, load.lag) for load in [*scaler.loads][3:]} == {(2.0, 1.0, 10.0)}
+    [found] = [one for one in answers if one is not None]
+    assert (found.before, found.after) == (2, 3)
+
+
 def test_records_that_a_source_has_not_read_are_seconds_at_its_speed() -> None:
     scaler = Scaler(SETTINGS, 1, 8)
     scaler.anew(0, changed=True)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tailrace.coordinator.actions import Autoscaled
 from tailrace.protocol.deployment import SubtaskReport
@@ -128,17 +128,50 @@ def _pace(settings: ScaleSettings, span: Sequence[Load]) -> tuple[float, float, 
     return 1.0, last, ""
 
 
+@dataclass(frozen=True)
+class _Figures:
+    """The figures of one worker by its newest report. Reports come at moments of their own, and looks at others, so what has
+    been done is divided by the time between reports."""
+
+    at: int
+    """The time of the report; of the look, where a step is under way that has not come back (int64 microseconds)."""
+    worked: int
+    read: int
+    """The records that its sources have read."""
+    share: float = 0.0
+    """The share of its time that it was busy, up to the report from the one before."""
+    pace: float = 0.0
+    """The records that its sources read in a second, meanwhile."""
+
+    @staticmethod
+    def of(found: Sequence[SubtaskReport], now: int) -> _Figures:
+        """The figures of a worker at a look."""
+        hangs = any(one.under_way_micros for one in found)
+        age = 0 if hangs else min((one.age_micros for one in found), default=0)
+        return _Figures(
+            now - age,
+            sum(one.worked_micros for one in found),
+            sum(one.records_in for one in found if one.source),
+        )
+
+    def since(self, before: _Figures) -> _Figures:
+        """These figures, with what has been done since those before; the ones before where no report has come."""
+        span = self.at - before.at
+        if span <= 0:
+            return before
+        share = min(1.0, max(0, self.worked - before.worked) / span)
+        return replace(self, share=share, pace=max(0, self.read - before.read) * 1e6 / span)
+
+
 class Scaler:
     """The snapshots of one job's load, and the decisions by them."""
 
     def __init__(self, settings: ScaleSettings, least: int, most: int) -> None:
         self._settings, self._least, self._most = settings, least, most
         self.loads = deque[Load](maxlen=LOOKS * CALM + LOOKS)
-        self._worked: dict[int, int] = {}
-        """The time that each worker had worked until the last look."""
-        self._looked_at = self._changed_at = 0
-        self._read: tuple[int, float] = 0, 0.0
-        """The records that sources had read until the last look, and how many they read in a second."""
+        self._workers: list[_Figures] = []
+        """The figures of each worker at the last look; none before the first one of an attempt."""
+        self._changed_at = 0
         self.look_at = 0
         """The time of the next look (int64 microseconds)."""
         self.last: Autoscaled | None = None
@@ -146,7 +179,7 @@ class Scaler:
 
     def anew(self, now: int, *, changed: bool) -> None:
         """Begins with an attempt of the job. `changed`: in another size; what was measured before does not count."""
-        self._worked, self._looked_at, self._read = {}, 0, (0, 0.0)
+        self._workers = []
         self.look_at = now + self._settings.cooldown // LOOKS
         if changed:
             self.loads.clear()
@@ -166,16 +199,12 @@ class Scaler:
         return found
 
     def _load(self, reports: Sequence[Sequence[SubtaskReport]], now: int) -> Load | None:
-        """The load since the last look; None at the first one of an attempt."""
-        worked = {slot: sum(one.worked_micros for one in found) for slot, found in enumerate(reports)}
-        read = sum(one.records_in for found in reports for one in found if one.source)
-        before, looked_at, (read_before, _) = self._worked, self._looked_at, self._read
-        span = now - looked_at
-        self._worked, self._looked_at = worked, now
-        self._read = read, max(0, read - read_before) * 1e6 / span if looked_at and span else 0.0
-        if not looked_at or span <= 0:
+        """The load at the newest reports; None at the first look of an attempt."""
+        before, self._workers = self._workers, [_Figures.of(found, now) for found in reports]
+        if len(before) != len(reports):
             return None
-        shares = [min(1.0, max(0, worked[slot] - before.get(slot, 0)) / span) for slot in worked]
+        workers = self._workers = [new.since(old) for new, old in zip(self._workers, before, strict=True)]
+        shares = [one.share for one in workers]
         busiest = max(range(len(shares)), key=lambda slot: shares[slot], default=0)
         queued = sum(one.queued_bytes for one in reports[busiest]) if reports else 0
         return Load(now, sum(shares), max(shares, default=0.0), queued, *self._lag(reports))
@@ -187,7 +216,8 @@ class Scaler:
         if seconds:
             return max(seconds), False
         records = [value for metrics in found for name, value in metrics.items() if _is(name, "lag_records")]
-        return (sum(records) / self._read[1] if records and self._read[1] else None), True
+        pace = sum(one.pace for one in self._workers)
+        return (sum(records) / pace if records and pace else None), True
 
 
 def _is(name: str, lag: str) -> bool:
