@@ -37,6 +37,8 @@ MOST = 5
 KEYS, LOGS = 16, 8
 WORK = 0.004
 """Seconds that a line takes: a worker is busy with 250 lines in a second."""
+PADDING = "." * 4_000
+"""The rest of each line: so that few lines fill a channel, and the job gets through them soon when it changes its size."""
 RATES = (40, 150, 500, 1_000)
 """Lines in a second."""
 PATIENCE = 240.0
@@ -62,7 +64,7 @@ class Numbered(tr.KeyedProcessFunction):
     def process(self, line: str, ctx: tr.Context) -> Iterator[str]:
         time.sleep(WORK)
         self.count.value += 1
-        yield f"{ctx.key} {self.count.value} {line}"
+        yield f"{ctx.key} {self.count.value} {_number(line)}"
 
 
 class Lines(threading.Thread):
@@ -80,7 +82,7 @@ class Lines(threading.Thread):
         while not self._over.wait(0.05):
             due += self.rate * 0.05
             while due >= 1:
-                self._logs[self.count % LOGS].write(f"{self.count}\n")
+                self._logs[self.count % LOGS].write(f"{self.count} {PADDING}\n")
                 self.count, due = self.count + 1, due - 1
             for log in self._logs:
                 log.flush()
@@ -185,8 +187,12 @@ def _start(spark: Any, folder: Path, rng: random.Random) -> Any:
     return env.execute("allocated")
 
 
+def _number(line: str) -> int:
+    return int(line.partition(" ")[0])
+
+
 def _key(line: str) -> int:
-    return int(line) % KEYS
+    return _number(line) % KEYS
 
 
 def _check(counts: Counter[str], found: list[str], offered: int) -> None:
