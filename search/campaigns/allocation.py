@@ -32,8 +32,8 @@ from search.campaigns.on_spark import CONF
 from search.campaigns.spark_kills import KillsOutcome, spark_at
 from search.seeds import report, run_seeds, seeds_of
 
-MOST = 5
-"""The most workers of the job."""
+MOST = 4
+"""The most workers of the job, and the most executors: the cluster has memory for so many."""
 KEYS, LOGS = 16, 8
 WORK = 0.004
 """Seconds that a line takes: a worker is busy with 250 lines in a second."""
@@ -46,7 +46,7 @@ DYNAMIC = {
     "spark.dynamicAllocation.enabled": "true",
     "spark.dynamicAllocation.shuffleTracking.enabled": "true",
     "spark.dynamicAllocation.executorIdleTimeout": "2s",
-    "spark.dynamicAllocation.maxExecutors": str(MOST + 1),
+    "spark.dynamicAllocation.maxExecutors": str(MOST),
     "spark.executor.cores": "1",
     "spark.executor.memory": "512m",
 }
