@@ -155,7 +155,7 @@ class _Figures:
         )
 
     def since(self, before: _Figures) -> _Figures:
-        """These figures, with what has been done since those before; the ones before where no report has come."""
+        """The figures with what the worker has done since the report before; that report's where no other has come."""
         span = self.at - before.at
         if span <= 0:
             return before
