@@ -75,7 +75,8 @@ def _loop_text(plan: Plan, scope: StreamScope) -> str:
     if loop.rounds is None:
         return f"loop {loop.name}"
     most = "" if loop.rounds.max is None else f", at most {loop.rounds.max}"
-    return f"loop {loop.name}, in rounds{most}"
+    span = "" if loop.rounds.span is None else f" by spans of {loop.rounds.span / 1e6:g} s of event time"
+    return f"loop {loop.name}, in rounds{span}{most}"
 
 
 def loops_of(plan: Plan) -> dict[StreamScope, Loop]:

@@ -170,5 +170,5 @@ def rounds_unbounded(loop: str, source: str) -> str:
     """The text of the error for a loop in rounds whose first round would never end."""
     return (
         f"loop {loop!r}: source {source!r} is unbounded, so the first round would never end; leave rounds= out, or use "
-        f"bounded sources"
+        f"bounded sources, or give each span of event time rounds of its own, as in tr.Rounds(span='1 hour')"
     )

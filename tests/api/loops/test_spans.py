@@ -172,6 +172,15 @@ def test_a_span_is_a_length_of_time(span: Any) -> None:
         tr.Rounds(span=span)
 
 
+def test_input_without_an_end_needs_a_span_and_a_plan_names_it() -> None:
+    env = tr.Environment(parallelism=1)
+    endless = env.from_source(tr.sources.Sequence(0, None)).assign_timestamps(lambda n: n).map(lambda n: ("a", n))
+    with pytest.raises(tr.GraphError, match="span='1 hour'"):
+        endless.iterate(body, rounds=tr.Rounds())
+    endless.iterate(body, rounds=tr.Rounds(max=3, span="1.5 hours")).sink_to(tr.sinks.Collect())
+    assert "in rounds by spans of 5400 s of event time, at most 3" in str(env.graph())
+
+
 def test_a_job_with_standbys_refuses_spans() -> None:
     config = tr.CheckpointConfig(dir="memory")
     env = tr.Environment(parallelism=1, checkpoint=config, standby=tr.StandbyConfig())

@@ -185,7 +185,8 @@ class HeadTask(OperatorTask, HeadCutState):
         """Figures of the feedback for the progress report."""
         queue, name = self.queue, self.node.name
         figures = {"feedback_records": queue.records + queue.waiting, "feedback_spilled_bytes": queue.spilled}
-        figures |= {"feedback_total": queue.taken} | ({} if self.loop.rounds is None else {"round": self.round})
+        within = self.round if self.held is None else self.held.number_of(self.round)
+        figures |= {"feedback_total": queue.taken} | ({} if self.loop.rounds is None else {"round": within})
         if self.held is not None:
             figures["held_records"] = self.held.queue.records + self.held.queue.waiting
         return {f"{name}.{what}": float(value) for what, value in figures.items()}

@@ -74,6 +74,10 @@ class HeldInput:
             self.queue.open_round(_round_of(span.time))
         return late
 
+    def number_of(self, round: int) -> int:
+        """The number of a round within the span that is under way; 0 between two spans."""
+        return 0 if self.span is None else self.span.number_of(round) or 0
+
     def restore(self, frames: list[LogFrame]) -> None:
         """Takes what the checkpoint held, in order of its spans, before anything else. The span under way is read on."""
         self.queue.restore(frames)
