@@ -507,6 +507,19 @@ def test_an_edge_that_is_not_there_when_its_turn_comes_fails_a_first_span(name: 
         operator.advance_clock(1)
 
 
+@pytest.mark.parametrize(("pause", "waits"), [(0.0, True), (0.02, True), (0.05, False)])
+def test_a_new_graph_waits_where_many_changes_come_soon_though_in_small_parts(pause: float, waits: bool) -> None:
+    """As they do from a source that begins with small steps, or where a worker has little time."""
+    operator = harness_of(LiveComponents())
+    for turn in range(30):
+        found = operator.push_many([("+", n, n + 1) for n in range(10 * turn, 10 * turn + 10)])
+        assert bool(found) == (turn < 25 or not waits)
+        assert operator.timers["processing"] == (turn >= 25 and waits)
+        operator.advance_clock((turn + 1) * pause)
+    operator.advance_clock(60)
+    assert table_of(operator.outputs) == {(n,): (0,) for n in range(301)}
+
+
 def test_many_changes_that_have_timestamps_do_not_wait() -> None:
     operator = harness_of(LiveComponents())
     star = [(0, n) for n in range(1, 500)]

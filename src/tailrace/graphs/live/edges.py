@@ -26,9 +26,11 @@ ONE_KIND = "ids of vertices of one graph must be all whole numbers, or all texts
 
 
 TOGETHER = 256
-"""Changes that come together, from which on a new graph waits for more of them."""
+"""Changes that come soon one behind the other, from which on a new graph waits for more of them."""
+SOON = 1.0
+"""Seconds in which they come."""
 NEW = 1024
-"""Changes that came in smaller parts, up to which a graph is new."""
+"""Changes up to which a graph is new."""
 TURN = 0.2
 """Seconds of a turn of waiting."""
 BUSY = 10_000
@@ -235,7 +237,7 @@ class LiveGraph(tr.KeyedProcessFunction):
     """The type of its ids, of the key of changes: ids of two types have no order."""
     span = tr.ValueState(tuple)
     """Of the key of changes, while the graph is new: its changes that were taken in, the number of batches that wait, of
-    changes in these, and of these a turn ago."""
+    changes in these, and of these a turn ago. While none waits, the changes since a time, and that time."""
     waiting = tr.ValueState(object)
     """A batch of changes that wait, of the key ("waiting", number)."""
     weighted = False
@@ -267,17 +269,18 @@ class LiveGraph(tr.KeyedProcessFunction):
         if early is None:
             return self.take(parts)
         timed = ctx.timestamp is not None
-        if batches or (len(parts) >= TOGETHER and not timed and ctx.loop is None):
-            self.batches["waiting", batches] = columns_of(parts)
-            self.span.value = early, batches + 1, count + len(parts), before
-            if timed or count + len(parts) > LONGEST:
-                return self.end_span()
-            if not batches:
-                ctx.set_timer(processing_time=ctx.now() + TURN)
-            return None
-        early += tuple(parts)
-        self.span.value = (early, 0, 0, 0) if len(early) <= NEW else ALL_TAKEN
-        return self.take(parts)
+        if not batches:
+            now = ctx.now()
+            count, before = (count + len(parts), before) if now - before <= SOON else (len(parts), now)
+            if count < TOGETHER or len(parts) == 1 or timed or ctx.loop is not None:
+                early += tuple(parts)
+                self.span.value = (early, 0, count, before) if len(early) <= NEW else ALL_TAKEN
+                return self.take(parts)
+            count = before = 0
+            ctx.set_timer(processing_time=now + TURN)
+        self.batches["waiting", batches] = columns_of(parts)
+        self.span.value = early, batches + 1, count + len(parts), before
+        return self.end_span() if timed or count + len(parts) > LONGEST else None
 
     def on_timer(self, timestamp: float, ctx: tr.Context) -> Any:
         early, batches, count, before = self.span.value
