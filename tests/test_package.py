@@ -89,7 +89,7 @@ def test_the_metadata_is_whole(wheel: Path) -> None:
     vendor = "src/tailrace/ui/static/vendor"
     texts = {f"{vendor}/{path.name}" for path in (ROOT / vendor).glob("*LICENSE*")}
     assert set(found.license_files or ()) == {"LICENSE", *texts} and len(texts) == 4
-    assert str(found.requires_python) == "<3.14,>=3.11"
+    assert str(found.requires_python) == "<3.15,>=3.11"
     assert set(found.provides_extra or ()) >= OPTIONAL
     assert all(address.startswith("https://") for address in (found.project_urls or {}).values())
 

@@ -17,7 +17,7 @@ from tailrace.versions import check_pyspark, check_python, pyspark_version
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize("version", [(3, 11, 0), (3, 12, 1), (3, 13, 0), (3, 13, 99)])
+@pytest.mark.parametrize("version", [(3, 11, 0), (3, 12, 1), (3, 13, 0), (3, 14, 99)])
 def test_pythons_that_are_taken(version: tuple[int, ...]) -> None:
     check_python(version)
 
@@ -29,16 +29,24 @@ def test_an_old_python_is_refused() -> None:
         check_python((3, 10, 13))
 
 
-@pytest.mark.parametrize("version", [(3, 14, 0), (3, 15, 1), (4, 0, 0)])
+@pytest.mark.parametrize("version", [(3, 15, 0), (3, 16, 1), (4, 0, 0)])
 def test_a_python_that_nobody_has_tried_is_refused(version: tuple[int, ...]) -> None:
-    found = r"needs a Python below 3\.14, for which it is not tried, and this is Python \d\.\d+\.\d .*PYSPARK_PYTHON"
+    found = r"needs a Python below 3\.15, for which it is not tried, and this is Python \d\.\d+\.\d .*PYSPARK_PYTHON"
     with pytest.raises(ImportError, match=found):
         check_python(version)
 
 
 @pytest.mark.parametrize("version", ["4.0.0", "4.1.4", "4.3.0", "4.4.0.dev1", "4.10.0"])
 def test_versions_of_pyspark_that_are_taken(version: str) -> None:
-    check_pyspark(version)
+    check_pyspark(version, (3, 13))
+
+
+@pytest.mark.parametrize(("version", "python"), [("4.0.5", (3, 14)), ("4.0.0", (3, 14))])
+def test_a_pyspark_that_does_not_take_the_python_is_refused(version: str, python: tuple[int, ...]) -> None:
+    found = rf"Python 3\.14 needs PySpark 4\.1 or newer, and this is PySpark {version}; .* 'pyspark>=4\.1,<5'.*PYSPARK_PYTHON"
+    with pytest.raises(ImportError, match=found):
+        check_pyspark(version, python)
+    check_pyspark("4.1.0", python)
 
 
 @pytest.mark.parametrize("version", ["3.5.9", "5.0.0", "2.4.8", "unknown"])

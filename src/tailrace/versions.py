@@ -6,11 +6,13 @@ import re
 import sys
 
 OLDEST_PYTHON = (3, 11)
-NEXT_PYTHON = (3, 14)
-"""The first version that is not tested: PySpark takes it from 4.1 on, 4.0 does not."""
+NEXT_PYTHON = (3, 15)
+"""The first version that is not tested."""
 OLDEST_PYSPARK = (4, 0)
 NEXT_PYSPARK = (5, 0)
 """The first version that is not tested."""
+TOGETHER = (((3, 14), (4, 1)),)
+"""Pythons, and the first PySpark that takes each of them, or a newer Python."""
 
 
 def check_python(version: "tuple[int, ...]") -> None:
@@ -28,14 +30,21 @@ def check_python(version: "tuple[int, ...]") -> None:
         )
 
 
-def check_pyspark(version: str) -> None:
-    """Raises `ImportError` for a PySpark that is too old, or of a major version that is not known."""
+def check_pyspark(version: str, python: "tuple[int, ...]" = sys.version_info[:2]) -> None:
+    """Raises `ImportError` for a PySpark that is too old, also for this Python, or of a major version that is not known."""
     found = re.match(r"(\d+)\.(\d+)", version)
     if found is None or not OLDEST_PYSPARK <= (int(found[1]), int(found[2])) < NEXT_PYSPARK:
         raise ImportError(
             f"tailrace needs PySpark {_text(OLDEST_PYSPARK)} or newer, below {_text(NEXT_PYSPARK)}, and this is "
             f"PySpark {version}; install another one: pip install 'pyspark>={_text(OLDEST_PYSPARK)},<{NEXT_PYSPARK[0]}'"
         )
+    for newest, needed in TOGETHER:
+        if tuple(python[:2]) >= newest and (int(found[1]), int(found[2])) < needed:
+            raise ImportError(
+                f"Python {_text(python[:2])} needs PySpark {_text(needed)} or newer, and this is PySpark {version}; install "
+                f"another one (pip install 'pyspark>={_text(needed)},<{NEXT_PYSPARK[0]}'), or run the program, and Spark's "
+                f"workers (PYSPARK_PYTHON), with an older Python, from {_text(OLDEST_PYTHON)} on"
+            )
 
 
 def pyspark_version() -> "str | None":
