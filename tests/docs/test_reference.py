@@ -359,7 +359,9 @@ def fields_of(owner: type) -> set[str]:
     """What an object of a class has: names of the class, declared fields, and attributes that its methods set."""
     found = set(dir(owner))
     for one in owner.__mro__[:-1]:
-        found |= set(vars(one).get("__annotations__", ()))
+        found |= set(inspect.get_annotations(one))
+        if one.__module__ == "typing":
+            continue
         found |= {
             node.attr
             for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(one))))

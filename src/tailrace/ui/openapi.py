@@ -149,6 +149,8 @@ def openapi() -> dict[str, Any]:
     """The description of all requests."""
     roots = (snapshot.JobSnapshot, ListedJob, OrderResult, KeyLook, StackLook, LogLook)
     _, components = msgspec.json.schema_components(roots, ref_template="#/components/schemas/{name}")
+    for one in components.values():
+        one["description"] = inspect.cleandoc(one["description"])  # as compilers of Python 3.13 and newer do
     for name, described in {**_descriptions(snapshot), **_own_descriptions()}.items():
         properties = components.get(name, {}).get("properties", {})
         for field, text in described.items():
