@@ -39,7 +39,7 @@ WORK = 0.004
 """Seconds that a line takes: a worker is busy with 250 lines in a second."""
 PADDING = "." * 4_000
 """The rest of each line: so that few lines fill a channel, and the job gets through them soon when it changes its size."""
-RATES = (40, 150, 500, 1_000)
+RATES = (20, 150, 400)
 """Lines in a second."""
 PATIENCE = 240.0
 DYNAMIC = {
