@@ -227,8 +227,9 @@ def look(spark: Any, seed: int, kills: int, shown: bool) -> KillsOutcome:
             while time.monotonic() < until:
                 time.sleep(rng.uniform(0.5, 8))
                 killed = _kill(job, rng) if left and job.is_active and rng.random() < 0.5 else ""
-                left -= bool(killed)
-                counts[f"kills of a {killed}"] += bool(killed)
+                if killed:
+                    left -= 1
+                    counts[f"kills of a {killed}"] += 1
             if time.monotonic() - began > 4 * PATIENCE:
                 raise Wrong(f"it does not grow and shrink: {watch.sizes}")
             _until("a running job", job, lambda: str(job.status) == "RUNNING")
