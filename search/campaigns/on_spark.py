@@ -206,7 +206,8 @@ class _Life:
             state_backend=run.state,
             standby=standby,
         )
-        stream = self.program.build(env, self.n, self.n / SECONDS)
+        seconds = SECONDS * (2 if run.then == "another size" else 1)  # else the input ends before it has it
+        stream = self.program.build(env, self.n, self.n / seconds)
         rows: Any = stream if stream.form == "rows" else stream.to_rows()
         lines = rows.map(Raising(str(self.folder / "raise")), uid="raising")
         lines.sink_to(tr.sinks.TextFiles(str(self.folder / "out")), uid="out")
