@@ -88,8 +88,10 @@ class ShortestPaths(VertexProgram):
             outbox.send(edges.ends[at], part.ids[rows], bits(distance), tag)
 
     def alone(self, vertices: Any, src: Any, dst: Any, weights: Any) -> list[Any]:
-        """Dijkstra's distances are the steps' to the last bit, since a longer way stays one when an edge is added. Edges
-        that keep to these distances give the hops, and edges that keep to both the vertex before."""
+        """The ways from each source. Dijkstra's distances are the steps' to the last bit, since a longer way stays one when
+        an edge is added. Edges that keep to these distances give the hops, and edges that keep to both the vertex before.
+        Where a length vanishes in rounding, steps may keep the hops of a way that was shortened without a change of the sum:
+        of the ways of one length another one counts then."""
         if self.both_ways:
             src, dst, weights = np.append(src, dst), np.append(dst, src), np.append(weights, weights)
         if not self.weighted:

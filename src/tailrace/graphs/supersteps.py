@@ -166,7 +166,7 @@ class VertexProgram:
         raise NotImplementedError
 
     def alone(self, vertices: Array, src: Array, dst: Array, weights: Array) -> list[Any]:
-        """The columns of the result for the whole graph, equal to those that steps would come to. `vertices` are those
+        """The columns of the result for the whole graph, which must be as right as those of the steps. `vertices` are those
         without edges out. It is called in one slice, for a program with `few`, in place of step number `LONG`."""
         raise NotImplementedError
 
