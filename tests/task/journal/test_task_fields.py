@@ -53,7 +53,7 @@ SAME = {
     "Finder": "_source",
     "FusedRows": "_checked _plain _timed",
     "Gate": "channels",
-    "HeadTask": "_today channel queue redistribution",
+    "HeadTask": "_today channel held queue redistribution",
     "InOrderTask": "_calls _floors waiting",
     "TimedTask": "copies keys processing_timers",
     "LoopPlace": "channels",
@@ -115,9 +115,9 @@ ANEW = {
     "Lags": "_looked _warned",
     "Gate": "_lowest _turn",  # of the channels; which one is read is in the history
     "GroupChains": "_pending",
-    "HeadTask": "_logs",  # while restoring
+    "HeadTask": "_held_logs _held_redistribution _logs",  # while restoring
     "InputChannel": "blocked charge counted number returning",
-    "JudgeTask": "_classes",
+    "JudgeTask": "_classes _ending",  # of one call
     "MapAsyncTask": "_order _to_begin _turns _under_way reported",  # of the pending records; calls are made again
     "TimedTask": "_round_keys dropping",
     # of a call, or of an epoch:
