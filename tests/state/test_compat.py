@@ -187,6 +187,8 @@ BUILT = {
     "timestamps": lambda env: numbers(env).assign_timestamps(float, uid="X"),
     "loop": lambda env: numbers(env).iterate(lambda s: (s.filter(bool), s), uid="X"),
     "rounds": lambda env: numbers(env).iterate(lambda s: (s.filter(bool), s), rounds=Rounds(), uid="X"),
+    "spans": lambda env: numbers(env).iterate(lambda s: (s.filter(bool), s), rounds=Rounds(span=10), uid="X"),
+    "others of them": lambda env: numbers(env).iterate(lambda s: (s.filter(bool), s), rounds=Rounds(span=20), uid="X"),
     "windows": lambda env: numbers(env).assign_timestamps(float).key_by(str).window(Tumbling(5)).count(uid="X"),
     "others": lambda env: numbers(env).assign_timestamps(float).key_by(str).window(Tumbling(2)).count(uid="X"),
 }
@@ -199,6 +201,8 @@ SHAPES = {
     "timestamps": ("timestamps", []),
     "loop": ("loop", []),
     "rounds": ("loop", ["in rounds"]),
+    "spans": ("loop", ["in rounds by spans of 10 s"]),
+    "others of them": ("loop", ["in rounds by spans of 20 s"]),
     "windows": ("window", ["windows of 5 s every 5 s from 0 s", "Count"]),
     "others": ("window", ["windows of 2 s every 2 s from 0 s", "Count"]),
 }
