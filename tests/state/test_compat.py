@@ -173,6 +173,11 @@ def numbers(env: Environment, uid: str | None = None) -> Any:
     return env.from_source(sources.Sequence(0, 9), uid=uid)
 
 
+def in_spans(env: Environment, seconds: int) -> Any:
+    timed = numbers(env).assign_timestamps(float)
+    return timed.iterate(lambda s: (s.filter(bool), s), rounds=Rounds(span=seconds), uid="X")
+
+
 def known(uid: str, kind: str, *tables: TableInfo, **more: Any) -> OperatorRecord:
     return OperatorRecord(uid, f"name of {uid}", 2, [False, False], list(tables), True, kind, **more)
 
@@ -187,8 +192,8 @@ BUILT = {
     "timestamps": lambda env: numbers(env).assign_timestamps(float, uid="X"),
     "loop": lambda env: numbers(env).iterate(lambda s: (s.filter(bool), s), uid="X"),
     "rounds": lambda env: numbers(env).iterate(lambda s: (s.filter(bool), s), rounds=Rounds(), uid="X"),
-    "spans": lambda env: numbers(env).iterate(lambda s: (s.filter(bool), s), rounds=Rounds(span=10), uid="X"),
-    "others of them": lambda env: numbers(env).iterate(lambda s: (s.filter(bool), s), rounds=Rounds(span=20), uid="X"),
+    "spans": lambda env: in_spans(env, 10),
+    "others of them": lambda env: in_spans(env, 20),
     "windows": lambda env: numbers(env).assign_timestamps(float).key_by(str).window(Tumbling(5)).count(uid="X"),
     "others": lambda env: numbers(env).assign_timestamps(float).key_by(str).window(Tumbling(2)).count(uid="X"),
 }
