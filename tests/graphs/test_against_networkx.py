@@ -327,7 +327,7 @@ def test_one_slice_ends_a_long_program_as_all_slices_would(seed: int, monkeypatc
         whole = vertices if make is KCore else []
         straight = outcome(run, edges, whole, parallelism)
         with monkeypatch.context() as patch:
-            patch.setattr(supersteps, "LONG", 1 + seed % 3)
+            patch.setattr(supersteps, "GATHER_STEP", 1 + seed % 3)
             assert outcome(run, edges, whole, 1 + parallelism % 4) == straight
 
 
@@ -335,7 +335,7 @@ def test_a_long_path_is_ended_in_one_slice_where_it_has_room(monkeypatch: pytest
     path = [(n, n + 1) for n in range(300)]
     found = outcome(lambda e, v: supersteps.run(ShortestPaths([0], False, False), e, v), path, [], 3)
     assert found == [(n, 0, float(n), n - 1 if n else None) for n in range(301)]
-    monkeypatch.setattr(ShortestPaths, "alone", None)
+    monkeypatch.setattr(ShortestPaths, "solve_gathered", None)
     with pytest.raises(tr.JobFailed):
         outcome(lambda e, v: supersteps.run(ShortestPaths([0], False, False), e, v), path, [], 3)
 
@@ -343,7 +343,7 @@ def test_a_long_path_is_ended_in_one_slice_where_it_has_room(monkeypatch: pytest
 def test_a_long_path_takes_a_step_for_each_edge_where_no_slice_has_room_for_it() -> None:
     path = [(n, n + 1) for n in range(300)]
     program = ShortestPaths([0], False, False)
-    program.few = 299
+    program.gather_limit = 299
     found = outcome(lambda e, v: supersteps.run(program, e, v), path, [], 3)
     assert found == [(n, 0, float(n), n - 1 if n else None) for n in range(301)]
 
@@ -366,7 +366,7 @@ def test_programs_survive_the_loss_of_workers_and_of_the_driver(
         assert tr.testing.simulate(env, seed=5, faults=faults).await_termination()
         return sorted(tuple(row) for row in sink.result())
 
-    monkeypatch.setattr(supersteps, "LONG", 2)
+    monkeypatch.setattr(supersteps, "GATHER_STEP", 2)
     straight = found([])
     assert straight
     for at in (200, 500, 900):
@@ -382,7 +382,7 @@ def test_a_program_whose_time_is_up_gives_what_it_has_at_each_slice_in_one_step(
     ways = outcome(lambda e, v: supersteps.run(ShortestPaths([0], False, False), e, v, 1e-9), path, [], 3)
     assert [distance for _, _, distance, _ in ways] == [float(n) for n in range(len(ways))]
     assert 2 <= len(ways) < 300
-    monkeypatch.setattr(supersteps, "LONG", 2)  # where the graph would go on in one slice it stays in all
+    monkeypatch.setattr(supersteps, "GATHER_STEP", 2)  # where the graph would go on in one slice it stays in all
     assert outcome(lambda e, v: supersteps.run(ShortestPaths([0], False, False), e, v, 1e-9), path, [], 3) == ways[:2]
     ranks = outcome(lambda e, v: supersteps.run(PageRank(0.85, 1e-12, None, None), e, v, 1e-9), path, [], 3)
     assert len(ranks) == 301

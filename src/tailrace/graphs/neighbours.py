@@ -36,6 +36,24 @@ def neighbours(part: VertexSlice) -> Adjacency:
     return Adjacency(first, rows, ends, np.empty(0))
 
 
+def peeling(near: Adjacency, there: Any) -> tuple[Any, Any]:
+    """The core number of each vertex, and the vertices that are there in an order in which they can be removed one by
+    one, the least core numbers first."""
+    degree, left = near.degrees.copy(), there.copy()
+    core, order, level = np.zeros(len(there), np.int64), [], 0
+    while left.any():
+        level = max(level, int(degree[left].min()))
+        now = np.flatnonzero(left & (degree <= level))
+        while len(now):
+            core[now], left[now] = level, False
+            order.append(now)
+            ends = near.ends[near.edges_of(now)]
+            touched, times = np.unique(ends[left[ends]], return_counts=True)
+            degree[touched] -= times
+            now = touched[degree[touched] <= level]
+    return core, np.concatenate(order) if order else np.empty(0, np.intp)
+
+
 class EdgeIndex:
     """An index of edges by their two ends."""
 
@@ -71,7 +89,7 @@ class KCore(VertexProgram):
     sorts = False
     schema = pa.schema([("id", pa.int64()), ("core", pa.int64())])
     both_ways = True
-    few = 1 << 22
+    gather_limit = 1 << 24
 
     def step(
         self, number: int, part: VertexSlice, inbox: ReceivedMessages, totals: dict[int, int], outbox: SentMessages
@@ -105,29 +123,12 @@ class KCore(VertexProgram):
         rows = self.edges.rows[at]
         outbox.send(self.edges.ends[at], part.ids[rows], self.core[rows])
 
-    def alone(self, vertices: Any, src: Any, dst: Any, weights: Any) -> list[Any]:
-        """Vertices leave in the order of the neighbours that they have left (Batagelj and Zaversnik, "An O(m) algorithm for
-        cores decomposition of networks", 2003)."""
+    def solve_gathered(self, vertices: Any, src: Any, dst: Any, weights: Any) -> list[Any]:
         ids = distinct(np.concatenate([vertices, src, dst]))
         edges = neighbours(VertexSlice(ids, Adjacency.of(ids, src, dst, weights), Adjacency.of(ids, dst, src, weights)))
-        first: list[int] = edges.first.tolist()
-        ends: Any = np.searchsorted(ids, edges.ends).tolist()
-        left: list[int] = edges.degrees.tolist()  # neighbours that have not gone before it: the core, once it is gone
-        waiting: list[list[int]] = [[] for _ in range(max(left, default=0) + 1)]
-        for vertex, count in enumerate(left):
-            waiting[count].append(vertex)
-        gone = bytearray(len(ids))
-        for core, found in enumerate(waiting):
-            while found:
-                vertex = found.pop()
-                if gone[vertex] or left[vertex] != core:
-                    continue  # it waits in the list of a smaller number, too
-                gone[vertex] = 1
-                for other in ends[first[vertex] : first[vertex + 1]]:
-                    if not gone[other] and left[other] > core:
-                        left[other] -= 1
-                        waiting[left[other]].append(other)
-        return [ids, np.array(left, np.int64)]
+        edges.ends = np.searchsorted(ids, edges.ends)
+        core, _ = peeling(edges, np.ones(len(ids), np.bool_))
+        return [ids, core]
 
     def result(self, part: VertexSlice) -> list[Any]:
         return [part.ids, self.core]

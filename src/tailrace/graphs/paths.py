@@ -32,7 +32,7 @@ class ShortestPaths(VertexProgram):
 
     def __init__(self, sources: list[int], weighted: bool, both_ways: bool, most: int | None = None) -> None:
         self.sources, self.weighted, self.both_ways, self.most = np.array(sources, np.int64), weighted, both_ways, most
-        self.few = 1 << 24 if most is None else 0  # a way of `most` edges takes no more steps
+        self.gather_limit = 1 << 24 if most is None else 0  # a way of `most` edges takes no more steps
         self.distance: Any = None
         self.schema = pa.schema(
             [("id", pa.int64()), ("source", pa.int64()), ("distance", pa.float64()), ("parent", pa.int64())]
@@ -87,7 +87,7 @@ class ShortestPaths(VertexProgram):
             check_lengths(distance)
             outbox.send(edges.ends[at], part.ids[rows], bits(distance), tag)
 
-    def alone(self, vertices: Any, src: Any, dst: Any, weights: Any) -> list[Any]:
+    def solve_gathered(self, vertices: Any, src: Any, dst: Any, weights: Any) -> list[Any]:
         """The ways from each source. Dijkstra's distances are the steps' to the last bit, since a longer way stays one when
         an edge is added. Edges that keep to these distances give the hops, and edges that keep to both the vertex before.
         Where a length vanishes in rounding, steps may keep the hops of a way that was shortened without a change of the sum:

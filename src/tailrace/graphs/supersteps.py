@@ -31,7 +31,7 @@ TIME_IS_UP = -1
 """The number of the total by which one slice ends the program for all, in one step."""
 EDGES = -2
 """The number of the total of edges."""
-LONG = 64
+GATHER_STEP = 64
 """The step before which a program over few edges goes on in one slice. Random graphs need fewer; a path of a million
 vertices needs a million, each of which has its price, whatever little it does."""
 FIRST_RESULT = 2
@@ -156,8 +156,9 @@ class VertexProgram:
     sorts = True
     """Messages to one vertex come in one order, whoever sent them first: for sums of floats. Otherwise in any order."""
 
-    few = 0
-    """The number of edges, at most, for which one slice finds the whole result (`alone`) where steps are very many."""
+    gather_limit = 0
+    """The number of edges, at most, for which one slice finds the whole result where steps are very many: see
+    `solve_gathered`."""
 
     def step(
         self, number: int, part: VertexSlice, inbox: ReceivedMessages, totals: dict[int, int], outbox: SentMessages
@@ -165,9 +166,10 @@ class VertexProgram:
         """One superstep, from number 0 on, which has no messages. The program ends when no slice sends or adds anything."""
         raise NotImplementedError
 
-    def alone(self, vertices: Array, src: Array, dst: Array, weights: Array) -> list[Any]:
+    def solve_gathered(self, vertices: Array, src: Array, dst: Array, weights: Array) -> list[Any]:
         """The columns of the result for the whole graph, which must be as right as those of the steps. `vertices` are those
-        without edges out. It is called in one slice, for a program with `few`, in place of step number `LONG`."""
+        without edges out. It is called in one slice, for a program with a `gather_limit`, in place of the step with the
+        number `GATHER_STEP`."""
         raise NotImplementedError
 
     def stop(self, totals: dict[int, int]) -> None:
@@ -187,7 +189,7 @@ class Supersteps:
         self.received: dict[int, list[tuple[Array, ...]]] = {}
         self.graph: VertexSlice | None = None
         self.port, self.ports = -1, NONE
-        self.number, self.few = 0, False
+        self.number, self.gathers = 0, False
         self.found: list[Any] | None = None  # once the graph is in one slice
 
     def receive(self, batch: pa.RecordBatch) -> None:
@@ -241,14 +243,14 @@ class Supersteps:
         if TIME_IS_UP in totals:
             self.program.stop(totals)
             return
-        if self.number == 0 and self.program.few:
+        if self.number == 0 and self.program.gather_limit:
             outbox.add(EDGES, len(self.graph.out.rows))
         elif self.number == 1:
-            self.few = 0 < totals.pop(EDGES, 0) <= self.program.few
-        if self.few and self.number > LONG:
-            self.end_alone()
+            self.gathers = 0 < totals.pop(EDGES, 0) <= self.program.gather_limit
+        if self.gathers and self.number > GATHER_STEP:
+            self.end_gathered()
             return
-        if self.few and self.number == LONG:
+        if self.gathers and self.number == GATHER_STEP:
             outbox.batches.extend(self.gather())
         else:
             self.program.step(self.number, self.graph, inbox, totals, outbox)
@@ -269,10 +271,10 @@ class Supersteps:
             GATHERED, np.full(len(out.rows), host), self.graph.ids[out.rows], bits(out.weights), out.ends
         )
 
-    def end_alone(self) -> None:
+    def end_gathered(self) -> None:
         vertices, (_, src, weights, dst) = self.take(LONE)[1], self.take(GATHERED)
         if self.port == self.ports[0]:
-            self.found = self.program.alone(vertices, src, dst, doubles(weights))
+            self.found = self.program.solve_gathered(vertices, src, dst, doubles(weights))
         else:
             self.found = [NONE] * len(self.program.schema)
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from tailrace.graphs.live.edges import Findings
 from tailrace.graphs.live.spans import FirstSpan, names_of
+from tailrace.graphs.neighbours import peeling
 from tailrace.graphs.supersteps import Adjacency
 
 GAP = 1 << 16
@@ -107,21 +108,3 @@ def standings_of(span: FirstSpan, near: Adjacency) -> dict[Any, tuple[Any, ...]]
             found[one] = level, n * GAP, *counts, before, behind
         found[ring] = None, 0, 0, 0, ids[-1], ids[0]
     return found
-
-
-def peeling(near: Adjacency, there: Any) -> tuple[Any, Any]:
-    """The core number of each vertex, and the vertices that are there in an order in which they can be taken away one by
-    one, the least core numbers first."""
-    degree, left = near.degrees.copy(), there.copy()
-    core, order, level = np.zeros(len(there), np.int64), [], 0
-    while left.any():
-        level = max(level, int(degree[left].min()))
-        now = np.flatnonzero(left & (degree <= level))
-        while len(now):
-            core[now], left[now] = level, False
-            order.append(now)
-            ends = near.ends[near.edges_of(now)]
-            touched, times = np.unique(ends[left[ends]], return_counts=True)
-            degree[touched] -= times
-            now = touched[degree[touched] <= level]
-    return core, np.concatenate(order) if order else np.empty(0, np.intp)
