@@ -69,6 +69,13 @@ def test_a_savepoint_of_a_savepoint_goes_on_when_all_that_was_before_is_gone(
     assert again.manifest.inputs == [file for _, file in left]
 
     source, mine = ArrowFiles([], ("n",), "rows"), tmp_path / "mine"
+    file = tmp_path / "again" / again.manifest.inputs[-1].name
+    there = file.read_bytes()
+    for change, what in ((lambda: file.write_bytes(there + b"x"), "has"), (file.unlink, "is gone; put it back")):
+        change()
+        with pytest.raises(tr.CheckpointCorrupt, match=f"{file.name}, which source 'rows' reads, {what}"):
+            moved_inputs(again.store.url, again.manifest, "rows", (LocalFolder(str(mine)), "in-5"))
+    file.write_bytes(there)
     into = None if parallelism == 3 else (LocalFolder(str(mine)), "in-5")
     source.moved = moved_inputs(again.store.url, again.manifest, "rows", into)
     assert list(source.moved.values()) == [str(mine / "in-5-0") if into else str(tmp_path / "again" / "inputs" / "0")]

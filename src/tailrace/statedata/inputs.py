@@ -17,7 +17,7 @@ from tailrace.statedata.listings import pickled_splits
 from tailrace.storage.filesystem import Folder
 from tailrace.storage.opening import open_folder
 from tailrace.storage.parallel import at_once
-from tailrace.storage.reading import own_indexes
+from tailrace.storage.reading import check_input, own_indexes
 from tailrace.storage.savepoints import Located, copy_inputs
 from tailrace.storage.store import Store
 
@@ -51,10 +51,13 @@ def moved_inputs(
     folder: str, savepoint: Manifest, uid: str, into: tuple[Folder, str] | None = None, options: Any = None
 ) -> dict[str, str]:
     """The folders of the inputs that a source has left to read in a savepoint at `folder`, as its state names them, each
-    with the folder where they are now. `into`: a folder that gets copies of them, and the beginning of their names there."""
+    with the folder where they are now. `into`: a folder that gets copies of them, and the beginning of their names there.
+    Raises `CheckpointCorrupt` if the savepoint does not have one as it was."""
     now: dict[str, str] = {}
     copied: list[Located] = []
-    for one in [one for one in savepoint.inputs if one.uid == uid]:
+    own = [one for one in savepoint.inputs if one.uid == uid]
+    at_once(partial(check_input, open_folder(folder, options)), own, "tailrace-inputs")
+    for one in own:
         (place, _, file), saved = one.url.rpartition("/"), f"{folder}/{one.name}"
         if into is None:
             now[place] = saved.rpartition("/")[0]

@@ -24,7 +24,7 @@ from tailrace.state.format import (
     index_place,
     read_index,
 )
-from tailrace.state.manifest import Manifest
+from tailrace.state.manifest import InputFile, Manifest
 from tailrace.state.parts import AnewOf, BlockOf, ChainsOf, LogOf, MetaOf, Part, ShapeOf, TablesOf
 from tailrace.state.paths import state_place
 
@@ -93,6 +93,18 @@ def own_indexes(store: Readable, manifest: Manifest) -> dict[str, Index]:
         if store.size(file.name) != file.size:
             raise CheckpointCorrupt(f"{file.name} has {store.size(file.name)} bytes; the manifest says {file.size}")
     return indexes
+
+
+def check_input(store: Readable, file: InputFile) -> None:
+    """Raises `CheckpointCorrupt` if an input of a savepoint is gone, or is of another size than it was."""
+    try:
+        size = store.size(file.name)
+    except FileNotFoundError:
+        raise CheckpointCorrupt(
+            f"{file.name}, which source {file.uid!r} reads, is gone; put it back from a backup, or start from another one"
+        ) from None
+    if size != file.size:
+        raise CheckpointCorrupt(f"{file.name}, which source {file.uid!r} reads, has {size} bytes, and had {file.size}")
 
 
 def read_state(
@@ -289,9 +301,4 @@ def verify(store: Readable, manifest: Manifest) -> None:
         if isinstance(one.data, Placed):
             read_placed(store, one.data)
     for file in manifest.inputs:
-        try:
-            size = store.size(file.name)
-        except FileNotFoundError:
-            raise CheckpointCorrupt(f"{file.name}, which source {file.uid!r} reads, is gone") from None
-        if size != file.size:
-            raise CheckpointCorrupt(f"{file.name} has {size} bytes; the manifest says {file.size}")
+        check_input(store, file)
