@@ -192,6 +192,18 @@ def test_a_waiting_reader_commits_measures_its_lag_and_takes_more(kafka: Server,
         assert topic.committed(f"tailrace.job.{topic.name}") == split + 1
 
 
+def test_the_lag_is_known_with_the_end_and_before_the_thread_has_looked(
+    kafka: Server, opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(KafkaReader, "_look_at_ends", lambda reader: None)
+    topic = Topic(kafka, 1)
+    topic.write([b"a", b"b"])
+    reader = opened(topic, (0, 0, None))
+    assert reader.lag(0.0) == {}
+    read_until(reader, lambda _, empty: 0 in empty)
+    assert reader.lag(0.0)[0].records == 0
+
+
 @pytest.mark.parametrize("held", [1, 50, 1000])
 def test_a_paused_split_gives_nothing_and_loses_nothing(
     kafka: Server, opened: Open, monkeypatch: pytest.MonkeyPatch, held: int

@@ -131,7 +131,7 @@ class PartitionReading:
         self.newest: float | None = None
         """The time of the last record that was read."""
         self.high = -1
-        """The end of the partition when the client last received it; negative before that."""
+        """The end of the partition as far as the client knows it; negative before that."""
 
     @property
     def at_end(self) -> bool:
@@ -146,6 +146,7 @@ class PartitionReading:
         self.seen, self.end_seen = messages[-1].offset() + 1, None
 
     def note_end(self, offset: int) -> None:
+        self.high = max(self.high, offset)
         if offset >= self.seen:
             self.end_seen = offset
 
@@ -398,7 +399,9 @@ class KafkaReader(SplitReader):
     def _look_at_ends(self) -> None:
         """Notes the ends of partitions that the client knows, in the thread that has the consumer."""
         for one in list(self._splits.values()):
-            _, one.high = self._consumer.get_watermark_offsets(self._partition(one), cached=True)
+            _, high = self._consumer.get_watermark_offsets(self._partition(one), cached=True)
+            if high >= 0:
+                one.high = high
 
     def lag(self, now: float) -> Mapping[int, SourceLag]:
         if not self._waiter.waits:
