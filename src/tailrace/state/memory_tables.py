@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tailrace.state.codecs import Codec
@@ -44,6 +44,15 @@ class MemoryBase:
             else:
                 listed.append(key)
         return None
+
+    def put_all(self, keys: Iterable[Any], values: Iterable[Any], group: int) -> None:
+        """Writes entries of one key group, as `put` does with one that has no `data`."""
+        held, entries = self.values, dict(zip(keys, values, strict=True))
+        added = [key for key in entries if key not in held]
+        held.update(entries)
+        if added:
+            self.alive[group] = self.alive.get(group, 0) + len(added)
+            self.listed.setdefault(group, []).extend(added)
 
     def remove(self, key: Any, group: int) -> None:
         if key not in self.values:

@@ -16,6 +16,7 @@ from tailrace.state.codecs import Decode, Entries, decoder, unpack
 from tailrace.state.comingback import comes_back
 from tailrace.state.declarations import other_class, other_type, takes, type_name
 from tailrace.state.format import UNRELEASED, TableInfo
+from tailrace.state.memory_tables import MemoryBase
 from tailrace.state.tables import StateTable
 from tailrace.state.ttl import (
     UNSTAMPED,
@@ -200,17 +201,27 @@ class Restoring:
         for key in found.deleted:
             base.remove(plain_key(key), group)
         base.commit()
-        objects = base.mutable and table.exact is None
+        objects = isinstance(base, MemoryBase) and table.exact is None
         times = self._times if base.mutable and table.info.stamps else None
-        for key, value in zip(found.keys, found.values, strict=True):
-            if times is not None:
+        if times is not None:
+            for value in found.values:
                 times.share(table.kind, value)
-            bare = objects or (base.mutable and comes_back(value))
-            table.load(key, value, group, None if bare else self._encoder.value(table, key, value))
-        for key, single in zip(found.single_keys, found.singles, strict=True):
-            value = decode(single)
-            if times is not None:
+        if isinstance(base, MemoryBase) and (objects or comes_back(found.values)):
+            table.layered = True
+            base.put_all(map(plain_key, found.keys), found.values, group)
+        else:
+            for key, value in zip(found.keys, found.values, strict=True):
+                bare = base.mutable and comes_back(value)
+                table.load(key, value, group, None if bare else self._encoder.value(table, key, value))
+        singles = list(map(decode, found.singles))
+        if times is not None:
+            for value in singles:
                 times.share(table.kind, value)
-            data = None if objects else bytes(single) if same else self._encoder.value(table, key, value)
-            table.load(key, value, group, data)
+        if isinstance(base, MemoryBase) and objects:
+            table.layered = True
+            base.put_all(map(plain_key, found.single_keys), singles, group)
+        else:
+            for key, value, single in zip(found.single_keys, singles, found.singles, strict=True):
+                data = bytes(single) if same else self._encoder.value(table, key, value)
+                table.load(key, value, group, data)
         base.commit()

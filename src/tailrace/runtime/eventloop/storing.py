@@ -215,7 +215,8 @@ class WorkerStorage:
                 while not flow.room.acquire(timeout=0.5):
                     if self._thread.closed or self._reading != number:
                         return
-                time.sleep(flow.rest)
+                if flow.rest:  # even a sleep of 0 s gives the interpreter's lock away, and waits for it again
+                    time.sleep(flow.rest)
                 if self._reading != number:
                     return
                 self._thread.post(functools.partial(self._deliver, number, part, flow))
