@@ -26,7 +26,7 @@ from tailrace.elements.frames import ChannelId, decode, encode_marker
 from tailrace.elements.markers import Barrier, Marker, Watermark
 from tailrace.elements.timestamps import LAST_TIME
 from tailrace.graph.plan import Plan
-from tailrace.protocol import wire
+from tailrace.protocol import message_codec
 from tailrace.protocol.deployment import Deploy, Deployed, Hello, Progress, Publish, Published, SubtaskReport
 from tailrace.protocol.recovery import WasReset
 from tailrace.protocol.replay import Gained, KnownHistory, ReplayDone, Resume, WorkerLost
@@ -115,7 +115,7 @@ class Played:
         """Actions for others than workers since the last call."""
         self.deploys_made = self.deploy_bytes = self.peers_bytes = 0
         self._made = b""
-        self.speech = wire.Speech()
+        self.speech = message_codec.Speech()
         self.manifest: Manifest | None = None
         self.manifest_bytes = 0
 
@@ -128,7 +128,7 @@ class Played:
         """Workers send these messages."""
         for slot, data in messages:
             begun = time.process_time()
-            message = wire.decode_from_worker(data)
+            message = message_codec.decode_from_worker(data)
             if isinstance(message, Hello):
                 epoch = self.machine.hello(message, self.now)
                 assert epoch is not None
@@ -173,7 +173,7 @@ class Played:
 
     def all(self, message: Any) -> list[tuple[int, bytes]]:
         """The same from all workers."""
-        return [(slot, wire.encode(message)) for slot in range(self.workers)]
+        return [(slot, message_codec.encode(message)) for slot in range(self.workers)]
 
     # What happens.
 
@@ -191,7 +191,7 @@ class Played:
             Hello(slot, *self._address(slot), slot, "scale", 1, launches[slot], executor=self._executor(slot))
             for slot in slots
         ]
-        self.hear([(hello.slot, wire.encode(hello)) for hello in hellos])
+        self.hear([(hello.slot, message_codec.encode(hello)) for hello in hellos])
 
     def _address(self, slot: int) -> tuple[str, int]:
         machine = self._beside(slot)[0] if self.standby else slot
@@ -209,7 +209,7 @@ class Played:
     def publish(self) -> None:
         """What is to be published is, and what is to be marked."""
         for number in sorted({one.number for one in self.messages(Publish)}):
-            self.hear([(0, wire.encode(Published(number)))])
+            self.hear([(0, message_codec.encode(Published(number)))])
         for wish in self.requested(MarkPublished):
             self.do(self.machine.mark_done, wish.path)
 
@@ -217,7 +217,12 @@ class Played:
         """A second goes by: all give a sign of life, and report twice."""
         self.begin("second")
         reports = [
-            (slot, wire.encode(Progress([self._report(vertex.id, slot) for vertex in self.plan.vertices], SECOND // 2)))
+            (
+                slot,
+                message_codec.encode(
+                    Progress([self._report(vertex.id, slot) for vertex in self.plan.vertices], SECOND // 2)
+                ),
+            )
             for slot in range(self.workers)
         ]
         for half in range(2):
@@ -235,7 +240,7 @@ class Played:
         checkpoints = self.machine.checkpoints
         assert checkpoints is not None
         number = checkpoints.next_id
-        acks = [(slot, wire.encode(self._ack(slot, number))) for slot in range(self.workers)]
+        acks = [(slot, message_codec.encode(self._ack(slot, number))) for slot in range(self.workers)]
         self.begin("checkpoint")
         self.do(self.machine.checkpoint, "somebody")
         self.now += SECOND // 10
@@ -252,7 +257,7 @@ class Played:
         gained = Gained(self.steps, [bytes(ENTRY)] * STEPS, [(checkpoints.next_id, self.steps)])
         self.steps += STEPS
         reports = [
-            (slot, wire.encode(gained if origin == slot else msgspec.structs.replace(gained, origin=origin)))
+            (slot, message_codec.encode(gained if origin == slot else msgspec.structs.replace(gained, origin=origin)))
             for slot in range(self.workers)
             for origin in [*(one for one in self._beside(slot) if one != slot), slot]
         ]
@@ -273,7 +278,12 @@ class Played:
             self.do(self.machine.link_lost, slot, self.epochs[slot], "reset")
         known = {question.slice: question.known for question in self.messages(WorkerLost)}
         answers = [
-            (slot, wire.encode(KnownHistory(one, self._rest(known[one]), [(0, one, slot, 10, 7)], takeovers.turn)))
+            (
+                slot,
+                message_codec.encode(
+                    KnownHistory(one, self._rest(known[one]), [(0, one, slot, 10, 7)], takeovers.turn)
+                ),
+            )
             for slot in survivors
             for one in lost
         ]
@@ -283,11 +293,11 @@ class Played:
         self.join(lost)
         resumes = self.messages(Resume)
         assert len(resumes) == len(lost), self.machine.status
-        self.resume_bytes = sum(len(wire.encode(resume)) for resume in resumes)
+        self.resume_bytes = sum(len(message_codec.encode(resume)) for resume in resumes)
         for slot in lost:
             reported = takeovers._histories[slot]
             done = ReplayDone(reported.first + len(reported.messages) - 1)
-            self.hear([(slot, wire.encode(done))])
+            self.hear([(slot, message_codec.encode(done))])
         assert self.machine.attempts.restarts == 0 and takeovers.count == len(lost)
 
     def _rest(self, known: int) -> Gained:
@@ -300,10 +310,10 @@ class Played:
         checkpoints, half = self.machine.checkpoints, self.workers // 2
         assert checkpoints is not None
         number = checkpoints.next_id
-        acks = [(slot, wire.encode(self._ack(slot, number))) for slot in range(self.workers)]
+        acks = [(slot, message_codec.encode(self._ack(slot, number))) for slot in range(self.workers)]
         self.begin("abort")
         self.do(self.machine.checkpoint, "somebody")
-        self.hear([*acks[:half], (half, wire.encode(Declined(number, "it cannot"))), *acks[half + 1 :]])
+        self.hear([*acks[:half], (half, message_codec.encode(Declined(number, "it cannot"))), *acks[half + 1 :]])
 
     def _ack(self, slot: int, number: int) -> Ack:
         """Of a worker that has written what has changed since the checkpoint before, and of which a sink has prepared."""
@@ -325,7 +335,7 @@ class Played:
         they have read feedback: `CallFinish`."""
         frames, received = [number + 1] * self.workers, (number + 1) * (self.workers - 1)
         quiet = [
-            (slot, wire.encode(Quiet(0, [*frames[:slot], 0, *frames[slot + 1 :]], received - missing, number)))
+            (slot, message_codec.encode(Quiet(0, [*frames[:slot], 0, *frames[slot + 1 :]], received - missing, number)))
             for missing in (1, 0)
             for slot in range(self.workers)
         ]
@@ -345,7 +355,7 @@ class Played:
         lost = self.workers // 2
         self.begin("restart")
         self.do(self.machine.link_lost, lost, self.epochs[lost], "reset")
-        reset = wire.encode(WasReset(self.machine.attempts.restarts))
+        reset = message_codec.encode(WasReset(self.machine.attempts.restarts))
         self.hear((slot, reset) for slot in range(self.workers) if slot != lost)
         for kill in self.requested(Kill):
             self.ended(kill.slot, kill.launch)

@@ -440,7 +440,7 @@ FAILOVER_ROOMS = (
 )
 FAILOVER_NAMED = {
     "elements/frames.py": "the frame that carries a history",
-    "protocol/wire.py": "the unions of messages",
+    "protocol/message_codec.py": "the unions of messages",
     "task/contract/jobspec.py": "a setting",
     "task/contract/tuning.py": "a setting",
     "coordinator/actions.py": "actions that report it",

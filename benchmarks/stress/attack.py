@@ -14,7 +14,7 @@ import time
 from collections import Counter, deque
 from typing import Any
 
-from tailrace.protocol import wire
+from tailrace.protocol import message_codec
 from tailrace.protocol.deployment import Hello, PeerHello, Progress, SubtaskReport
 from tailrace.protocol.handshake import MAGIC, NONCE_SIZE, VERSION
 from tailrace.runtime.network.link import CONTROL, FRAME
@@ -50,7 +50,7 @@ def malform(chance: random.Random) -> bytes:
     """A message that nobody may send, whole, of who knows the token: a true one that is changed, mostly."""
     reports = [SubtaskReport(v, 0, records_in=chance.getrandbits(40)) for v in range(3)]
     true = [Hello(0, "127.0.0.1", 1, 1, "another", 1), PeerHello(0, 1, 1, "another"), Progress(reports, 5)]
-    body = bytearray(wire.encode(chance.choice(true)))
+    body = bytearray(message_codec.encode(chance.choice(true)))
     kind = chance.randrange(6)
     if kind == 0:
         return struct.pack("<IB", chance.choice([1 << 31, (64 << 20) + 1]), CONTROL)

@@ -18,7 +18,7 @@ from tailrace.elements.cuts import CutRequest
 from tailrace.elements.frames import ChannelId, decode, encode_batch, encode_grant, encode_marker
 from tailrace.elements.markers import Barrier, Watermark
 from tailrace.errors import ProtocolViolation
-from tailrace.protocol import wire
+from tailrace.protocol import message_codec
 from tailrace.protocol.deployment import Deploy, Failed, FailureKind, Hello, PeerHello, Progress, SubtaskReport
 from tailrace.runtime.network.link import CONTROL, FRAME, Link, LinkError
 
@@ -47,7 +47,9 @@ def change(data: bytes, chance: random.Random) -> bytes:
 def messages() -> list[bytes]:
     reports = [SubtaskReport(vertex, 0, records_in=1 << 40, metrics={"a": 1.0}) for vertex in range(3)]
     messages_ = [Hello(0, "127.0.0.1", 1, 1, "job", 1), PeerHello(0, 1, 1, "job"), Progress(reports, 5, {"TIMEOUT": 3})]
-    return [wire.encode(one) for one in [*messages_, Deploy(b"plan", [], 1), Failed(FailureKind.USER, "it broke")]]
+    return [
+        message_codec.encode(one) for one in [*messages_, Deploy(b"plan", [], 1), Failed(FailureKind.USER, "it broke")]
+    ]
 
 
 def frames() -> list[bytes]:
@@ -59,7 +61,7 @@ def frames() -> list[bytes]:
 def _read_by_decoders(data: bytes) -> None:
     """The message of one of the directions that has it, if any has."""
     refusals = list[ProtocolViolation]()
-    decoders = (wire.decode_greeting, wire.decode_from_worker, wire.decode_to_worker)
+    decoders = (message_codec.decode_greeting, message_codec.decode_from_worker, message_codec.decode_to_worker)
     for decode_message in decoders:
         try:
             decode_message(data)

@@ -43,7 +43,7 @@ from tailrace.protocol import (
 )
 from tailrace.protocol.deployment import AFTER, FailureKind, Phase
 from tailrace.protocol.message import Message
-from tailrace.protocol.wire import AnyMessage, FromWorker, Greeting, HeartMessage, ToWorker
+from tailrace.protocol.message_codec import AnyMessage, FromWorker, Greeting, HeartMessage, ToWorker
 from tailrace.runtime.driver.coordinator import JobRunner
 from tailrace.runtime.job import Job
 from tailrace.runtime.worker.process import WorkerProcess

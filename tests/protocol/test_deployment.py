@@ -42,6 +42,20 @@ from tailrace.protocol.deployment import (
 )
 from tailrace.protocol.following import Feed, Feeds, Follow, NotFollowed
 from tailrace.protocol.message import Message
+from tailrace.protocol.message_codec import (
+    AnyMessage,
+    FromWorker,
+    Greeting,
+    HeartMessage,
+    Speech,
+    ToWorker,
+    decode_from_heart,
+    decode_from_worker,
+    decode_greeting,
+    decode_to_heart,
+    decode_to_worker,
+    encode,
+)
 from tailrace.protocol.recovery import Reset, WasReset
 from tailrace.protocol.replay import (
     Gained,
@@ -71,20 +85,6 @@ from tailrace.protocol.termination import (
     StopRounds,
     WaveFacts,
     WaveReport,
-)
-from tailrace.protocol.wire import (
-    AnyMessage,
-    FromWorker,
-    Greeting,
-    HeartMessage,
-    Speech,
-    ToWorker,
-    decode_from_heart,
-    decode_from_worker,
-    decode_greeting,
-    decode_to_heart,
-    decode_to_worker,
-    encode,
 )
 from tailrace.state.format import Placed, TableInfo
 

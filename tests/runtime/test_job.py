@@ -25,7 +25,7 @@ from tailrace.coordinator.job.timeouts import Limits
 from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.view import progress
 from tailrace.coordinator.view.progress import stalled_figures
-from tailrace.protocol import wire
+from tailrace.protocol import message_codec
 from tailrace.protocol.deployment import Deploy, Heartbeat, Hello, PeerHello
 from tailrace.runtime.driver import coordinator as coordinator_module
 from tailrace.runtime.driver import inspecting
@@ -452,7 +452,7 @@ def test_hearts_that_beat_twice_before_they_are_looked_at(started: Any, tmp_path
     config = running.provider.configs[0]
     sock = dial(config.address, config.token, 5.0).detach()
     with sock:
-        body = wire.encode(Heartbeat(0, os.getpid()))
+        body = message_codec.encode(Heartbeat(0, os.getpid()))
         sock.sendall(2 * (struct.pack("<IB", len(body), CONTROL) + body))
         sock.settimeout(0.5)
         with pytest.raises(TimeoutError):
@@ -587,7 +587,9 @@ def test_a_heart_goes_on_beating_for_a_coordinator_that_does_not_read(monkeypatc
     assert not beating.is_alive() and not ended
     size = int.from_bytes(messages[:4], "little") + 5
     beats = [messages[at : at + size] for at in range(0, len(messages) - size, size)]
-    assert len(beats) >= 3 and all(wire.decode_greeting(beat[5:]) == Heartbeat(3, os.getpid()) for beat in beats)
+    assert len(beats) >= 3 and all(
+        message_codec.decode_greeting(beat[5:]) == Heartbeat(3, os.getpid()) for beat in beats
+    )
 
 
 def test_a_worker_without_a_coordinator_says_where_it_looked(tmp_path: Path) -> None:
@@ -607,7 +609,7 @@ def test_worker_closes_every_connection_when_it_leaves(started: Any, tmp_path: P
     for slot in running.runner.machine.roster.slots:
         silent = dial((slot.hello.host, slot.hello.port), token, 5.0).detach()  # knows the token, sends nothing
         early = dial((slot.hello.host, slot.hello.port), token, 5.0).detach()
-        body = wire.encode(PeerHello(0, 99, 1, "job"))
+        body = message_codec.encode(PeerHello(0, 99, 1, "job"))
         early.sendall(struct.pack("<IB", len(body), CONTROL) + body)
         held += [silent, early]
     time.sleep(0.3)
@@ -644,7 +646,9 @@ def test_a_peer_may_dial_while_user_code_opens(started: Any, tmp_path: Path, mon
 
     def reading(self: Link) -> Any:
         messages, worker = readable(self), workers.get(self)
-        if worker is None or not any(isinstance(wire.decode_to_worker(payload), Deploy) for _, payload in messages):
+        if worker is None or not any(
+            isinstance(message_codec.decode_to_worker(payload), Deploy) for _, payload in messages
+        ):
             return messages
         deployed.append(worker.listener)
         worker.loop.unregister(self)  # the round goes on without it, as if it were the last of this round
@@ -674,7 +678,7 @@ def test_a_replaced_worker_is_closed_out(started: Any, tmp_path: Path) -> None:
     links = []
     for pid in (1, 2):
         link = dial(config.address, config.token, 5.0).detach()
-        body = wire.encode(Hello(0, "127.0.0.1", 1, pid, "job", 1))
+        body = message_codec.encode(Hello(0, "127.0.0.1", 1, pid, "job", 1))
         link.sendall(struct.pack("<IB", len(body), CONTROL) + body)
         link.settimeout(5)
         assert link.recv(100)  # welcome

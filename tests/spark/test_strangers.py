@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 import tailrace as tr
-from tailrace.protocol import wire
+from tailrace.protocol import message_codec
 from tailrace.protocol.deployment import Heartbeat, Hello, PeerHello, Progress, Published
 from tailrace.protocol.handshake import MAGIC, NONCE_SIZE, VERSION
 from tailrace.runtime.network.link import CONTROL, FRAME, LIMITS
@@ -179,7 +179,7 @@ def test_who_knows_the_token_and_speaks_nonsense(target: Target, where: str, wha
 def test_a_wrong_peer_at_a_worker(target: Target, where: str, hello: Any) -> None:
     before = target.refused()
     with target.known(where) as sock:
-        body = wire.encode(hello)
+        body = message_codec.encode(hello)
         sock.sendall(struct.pack("<IB", len(body), CONTROL) + body)
         assert closed_by_peer(sock)
     target.wait_refused(before + 1)
@@ -202,7 +202,7 @@ def test_a_wrong_peer_at_a_worker(target: Target, where: str, hello: Any) -> Non
 def test_a_wrong_worker_at_the_coordinator(target: Target, first: Any) -> None:
     before = target.refused()
     with target.known("coordinator") as sock:
-        body = wire.encode(first)
+        body = message_codec.encode(first)
         sock.sendall(struct.pack("<IB", len(body), CONTROL) + body)
         assert closed_by_peer(sock)
     target.wait_refused(before + 1)
@@ -211,7 +211,7 @@ def test_a_wrong_worker_at_the_coordinator(target: Target, first: Any) -> None:
 def test_a_wrong_heart_is_of_no_account(target: Target) -> None:
     with target.known("coordinator") as sock:
         for slot in (0, 1, 99, -5):
-            body = wire.encode(Heartbeat(slot, 1))
+            body = message_codec.encode(Heartbeat(slot, 1))
             sock.sendall(struct.pack("<IB", len(body), CONTROL) + body)
         time.sleep(0.2)
     target.assert_goes_on()

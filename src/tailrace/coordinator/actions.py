@@ -10,7 +10,7 @@ from tailrace.coordinator.job.failures import Cause
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.stats import CheckpointStats, SavepointStats
 from tailrace.protocol.deployment import PrintedLine, UnderWay
-from tailrace.protocol.wire import ToWorker
+from tailrace.protocol.message_codec import ToWorker
 from tailrace.state.manifest import Manifest
 
 

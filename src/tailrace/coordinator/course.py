@@ -46,8 +46,8 @@ from tailrace.coordinator.workers.standbys import Standby
 from tailrace.elements.cuts import CutKind
 from tailrace.errors import InternalError
 from tailrace.protocol.deployment import EndSources, Failed, FailureKind, Leave, Progress, Published, Start
+from tailrace.protocol.message_codec import FollowReport, FromWorker, ToWorker
 from tailrace.protocol.standby import StandsBy, StateHeld
-from tailrace.protocol.wire import FollowReport, FromWorker, ToWorker
 from tailrace.state.ending import Ending
 from tailrace.state.manifest import encode_manifest
 

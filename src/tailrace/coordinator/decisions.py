@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tailrace.coordinator.actions import Action
 from tailrace.coordinator.job.failures import Cause
-from tailrace.protocol.wire import ToWorker
+from tailrace.protocol.message_codec import ToWorker
 
 
 @dataclass(frozen=True)

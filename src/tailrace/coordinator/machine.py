@@ -44,10 +44,10 @@ from tailrace.protocol.deployment import (
     UnderWay,
     Welcome,
 )
+from tailrace.protocol.message_codec import FollowReport, FromWorker, NestReport, StandbyReport, SuccessionReport
 from tailrace.protocol.recovery import WasReset
 from tailrace.protocol.replay import Copies, Gained, KnownHistory, NotCompared, ReplayDone, Restored, Severed
 from tailrace.protocol.snapshot import Ack, Declined
-from tailrace.protocol.wire import FollowReport, FromWorker, NestReport, StandbyReport, SuccessionReport
 from tailrace.state.ending import Ending
 from tailrace.state.manifest import Manifest
 

@@ -7,5 +7,5 @@
 - `replay`: the replacement of a lost worker. `standby`, `following`: the messages of a standby, and of a hot one.
 - `succession`: another coordinator goes on.
 - `termination`: the waves and the end of a loop.
-- `message`, `wire`: what a message is, and all of them as bytes.
+- `message`, `message_codec`: what a message is, and all of them as bytes.
 """

@@ -1,4 +1,4 @@
-"""The root of the messages between coordinator and workers. `protocol.wire` knows all of them, as bytes."""
+"""The root of the messages between coordinator and workers. `protocol.message_codec` knows all of them, as bytes."""
 
 from __future__ import annotations
 

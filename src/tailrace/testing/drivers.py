@@ -41,7 +41,7 @@ from tailrace.coordinator.actions import (
     WorkerReplaced,
 )
 from tailrace.coordinator.machine import Coordinator
-from tailrace.protocol import wire
+from tailrace.protocol import message_codec
 from tailrace.protocol.deployment import FailureKind, Hello, Welcome
 from tailrace.protocol.replay import Copies
 from tailrace.protocol.snapshot import Trigger
@@ -201,7 +201,7 @@ class Drivers:
             item.act()
         elif not self.successions.receive(driver, source, item):
             slot, epoch, message = item
-            message = wire.decode_from_worker(wire.encode(message))
+            message = message_codec.decode_from_worker(message_codec.encode(message))
             assert not isinstance(message, Hello)
             driver.coordinator.message(slot, epoch, message, driver.now())
         self.coordinate(driver)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, assert_never
 
-from tailrace.protocol import wire
+from tailrace.protocol import message_codec
 from tailrace.protocol.deployment import Hello, PeerHello, SubtaskReport, Welcome
 from tailrace.protocol.replay import Resume
 from tailrace.protocol.succession import Rejoin
@@ -135,7 +135,7 @@ class Workers:
         elif isinstance(item, Event | StoreWork):
             item.act()
         else:
-            message = wire.decode_to_worker(wire.encode(item))
+            message = message_codec.decode_to_worker(message_codec.encode(item))
             if isinstance(message, Welcome) and message.clock:
                 # As if the message had taken no time: the golden programs compare moments that differ by less than a delay.
                 process.clocks.job.follow(process.driver.clocks.job.now())

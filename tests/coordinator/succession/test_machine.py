@@ -15,10 +15,10 @@ from tailrace.coordinator.job.restarts import Fixed
 from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.succession.machine import LoggedCoordinator, SuccessorClaim
 from tailrace.protocol.deployment import Deployed, Leave, OperatorEvent, Progress, Start
+from tailrace.protocol.message_codec import ToWorker
 from tailrace.protocol.recovery import Reset
 from tailrace.protocol.snapshot import Abort, Complete, Trigger
 from tailrace.protocol.succession import GoOn, Keep, LogKept, Received, Rejoin, Secured
-from tailrace.protocol.wire import ToWorker
 
 
 class Logged(Job):

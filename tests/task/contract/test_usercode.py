@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tailrace.protocol import wire
+from tailrace.protocol import message_codec
 from tailrace.protocol.deployment import Failed, FailureKind
 from tailrace.task.contract.usercode import user_error
 from tailrace.task.worker.attribution import fault_of
@@ -93,7 +93,7 @@ def test_an_exception_of_any_class_travels_as_the_users(error: BaseException, lo
     found = raised(error)
     if located:
         found = user_error(found, "guilty", 3, error)
-    result = wire.decode_from_worker(wire.encode(fault_of(found, 3, "guilty")))
+    result = message_codec.decode_from_worker(message_codec.encode(fault_of(found, 3, "guilty")))
     assert isinstance(result, Failed) and any(name in result.message for name in ("Odd", "of a pair", "many"))
     assert "in raised" in result.message, "where it was raised"
     if located or not isinstance(error, Exception):

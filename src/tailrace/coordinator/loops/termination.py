@@ -13,6 +13,7 @@ from tailrace.coordinator.loops.frame_counts import FrameCounts
 from tailrace.elements.markers import SpanRound
 from tailrace.elements.timestamps import LAST_TIME, MAX_TIME, MIN_TIME
 from tailrace.errors import ProtocolViolation
+from tailrace.protocol.message_codec import NestCommand, NestReport
 from tailrace.protocol.termination import (
     NO_ROUNDS,
     Advance,
@@ -31,7 +32,6 @@ from tailrace.protocol.termination import (
     WaveReport,
     least_come,
 )
-from tailrace.protocol.wire import NestCommand, NestReport
 
 PAUSE = 10_000
 """The pause between waves that only event time, or the last wave itself, has called for (int64 microseconds)."""

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 from tailrace.coordinator.actions import Send
 from tailrace.protocol.deployment import Deploy, Deployed, Welcome
+from tailrace.protocol.message_codec import FromWorker, ToWorker
 from tailrace.protocol.replay import ReplayDone, Resume
 from tailrace.protocol.succession import SECURED_EACH, GoOn, Rejoin, Secured
-from tailrace.protocol.wire import FromWorker, ToWorker
 
 Worker = tuple[int, int]
 """A worker: (its place, its epoch there)."""

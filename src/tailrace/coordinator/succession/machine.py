@@ -37,8 +37,8 @@ from tailrace.coordinator.succession.eventlog import EventLog
 from tailrace.coordinator.workers.rescaling import JobSize
 from tailrace.coordinator.workers.roster import Slot
 from tailrace.protocol.deployment import Progress, UnderWay
+from tailrace.protocol.message_codec import FromWorker
 from tailrace.protocol.succession import Keep, LogKept, Received, Rejoin
-from tailrace.protocol.wire import FromWorker
 from tailrace.state.manifest import Manifest
 
 MIRRORS = 2

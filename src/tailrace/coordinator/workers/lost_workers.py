@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from tailrace.coordinator.job.failures import Cause
 from tailrace.coordinator.workers.replacement_times import Failovers
 from tailrace.protocol.deployment import Deploy, Leave, Peer, Publish, Settled, Welcome
+from tailrace.protocol.message_codec import TaskMessage, ToWorker
 from tailrace.protocol.recovery import Reset
 from tailrace.protocol.replay import Copies, Gained, Hearsay, KnownHistory, Resume, WorkerLost, longest
 from tailrace.protocol.snapshot import Trigger
-from tailrace.protocol.wire import TaskMessage, ToWorker
 
 TRIES = 3
 """The most losses in one slot: of processes for one replacement, and of workers since the newest checkpoint. The slot's own

@@ -34,7 +34,7 @@ from tailrace.coordinator.view.jobview import JobView
 from tailrace.coordinator.view.slice_views import view_of
 from tailrace.errors import CheckpointError, RescaleError
 from tailrace.protocol import deployment
-from tailrace.protocol.wire import FromWorker
+from tailrace.protocol.message_codec import FromWorker
 from tailrace.runtime.driver.inspecting import Inspections
 from tailrace.runtime.driver.jobstore import JobStore
 from tailrace.runtime.driver.monitor import JobEnd, JobMonitor

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable
 
 from tailrace.coordinator.machine import Coordinator
 from tailrace.errors import ProtocolViolation
-from tailrace.protocol import wire
+from tailrace.protocol import message_codec
 from tailrace.protocol.deployment import Heartbeat, Hello, Inspect, Inspection, Leave
+from tailrace.protocol.message_codec import FromWorker, ToWorker
 from tailrace.protocol.succession import Rejoin
-from tailrace.protocol.wire import FromWorker, ToWorker
 from tailrace.runtime.eventloop.clock import monotonic_micros
 from tailrace.runtime.eventloop.loop import EventLoop
 from tailrace.runtime.network.binding import Binding
@@ -51,7 +51,7 @@ class WorkerDoor:
         self._strangers: set[Link] = set()
         self.rejoined: dict[Link, Rejoin] | None = None
         """The workers of a lost coordinator that have come, while they are awaited; else None."""
-        self._speech = wire.Speech()
+        self._speech = message_codec.Speech()
         self.on_inspection: Callable[[Inspection], None] = lambda answer: None
         """What takes the answers to `inspect`."""
         self.open_inspections: Callable[[], Iterable[Inspect]] = lambda: ()
@@ -76,7 +76,7 @@ class WorkerDoor:
 
     def _inspect(self, heart: Link, request: Inspect) -> None:
         with contextlib.suppress(LinkError):  # it is about to be lost
-            heart.send(CONTROL, wire.encode(request))
+            heart.send(CONTROL, message_codec.encode(request))
             heart.flush()
 
     def close_link(self, slot: int, epoch: int) -> None:
@@ -110,7 +110,7 @@ class WorkerDoor:
             messages = link.readable()
             if not messages:
                 return
-            first, *rest = [wire.decode_greeting(payload) for _, payload in messages]
+            first, *rest = [message_codec.decode_greeting(payload) for _, payload in messages]
         except (LinkError, ProtocolViolation):
             self._refuse(link)
             return
@@ -182,7 +182,7 @@ class WorkerDoor:
                 self._watch(link)
             if mask & selectors.EVENT_READ:
                 for _, payload in link.readable():
-                    message = wire.decode_from_worker(payload)
+                    message = message_codec.decode_from_worker(payload)
                     if isinstance(
                         message, Hello
                     ):  # a standby has taken a slot; until it is welcome it sends nothing else
@@ -198,7 +198,7 @@ class WorkerDoor:
     def _heart_ready(self, link: Link, mask: int) -> None:
         try:
             for _, payload in link.readable():
-                beat = wire.decode_from_heart(payload)
+                beat = message_codec.decode_from_heart(payload)
                 if isinstance(beat, Inspection):
                     self.on_inspection(beat)
                 else:

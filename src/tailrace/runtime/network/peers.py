@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable
 
 from tailrace.errors import ProtocolViolation
-from tailrace.protocol import wire
+from tailrace.protocol import message_codec
 from tailrace.protocol.deployment import Peer, PeerHello
 from tailrace.runtime.network.config import WorkerConfig
 from tailrace.runtime.network.dialing import reach
@@ -54,7 +54,7 @@ class Peers:
                 what = f"cannot reach worker {peer.slot} at {peer.host}:{peer.port}: {error}"
                 machine.handle(PeersUnreachable(what))
                 return
-            link.send(CONTROL, wire.encode(meeting.hello))
+            link.send(CONTROL, message_codec.encode(meeting.hello))
             meeting.note_answer(peer.slot)
             self._adopt(peer.slot, link)
             self._links.flush(link)
@@ -104,7 +104,7 @@ class Peers:
             messages = link.readable()
             if not messages:
                 return
-            hello = wire.decode_greeting(messages[0][1]) if messages[0][0] == CONTROL else None
+            hello = message_codec.decode_greeting(messages[0][1]) if messages[0][0] == CONTROL else None
         except (LinkError, ProtocolViolation):
             self._refuse(link)
             return

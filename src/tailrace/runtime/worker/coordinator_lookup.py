@@ -11,8 +11,8 @@ from collections.abc import Callable
 import msgspec
 
 from tailrace.errors import TailraceError
+from tailrace.protocol.message_codec import Outgoing
 from tailrace.protocol.succession import Rejoin
-from tailrace.protocol.wire import Outgoing
 from tailrace.runtime.eventloop.loop import EventLoop
 from tailrace.runtime.network.config import WorkerConfig
 from tailrace.runtime.network.link import Link

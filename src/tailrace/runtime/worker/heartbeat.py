@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 
 from tailrace.errors import ProtocolViolation
-from tailrace.protocol import wire
+from tailrace.protocol import message_codec
 from tailrace.protocol.deployment import Heartbeat, Inspect, Inspection, UnderWay
 from tailrace.runtime.network.config import WorkerConfig
 from tailrace.runtime.network.dialing import reach
@@ -109,12 +109,12 @@ class Heart(threading.Thread):
             if payload == OVER:
                 self._over = True
             elif self._inspect is not None:
-                answers += _frame(wire.encode(self._inspect(wire.decode_to_heart(payload))))
+                answers += _frame(message_codec.encode(self._inspect(message_codec.decode_to_heart(payload))))
         return answers, unread
 
     def _beat(self) -> bytes:
         leaving = self._executor is not None and self._executor.look()
-        return _frame(wire.encode(Heartbeat(self._config.slot, os.getpid(), self._look(), leaving)))
+        return _frame(message_codec.encode(Heartbeat(self._config.slot, os.getpid(), self._look(), leaving)))
 
     def spare(self) -> None:
         """Prevents the end of the process: the worker's own thread has come to its end."""

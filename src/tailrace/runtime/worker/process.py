@@ -16,7 +16,7 @@ from functools import partial
 from typing import assert_never
 
 from tailrace.errors import ConfigError, ProtocolViolation
-from tailrace.protocol import deployment, wire
+from tailrace.protocol import deployment, message_codec
 from tailrace.protocol.deployment import Hello, Welcome
 from tailrace.runtime.eventloop.clock import JobClock, boot_micros
 from tailrace.runtime.eventloop.loop import EventLoop
@@ -150,7 +150,7 @@ class WorkerProcess:
         own = (config.job, config.incarnation, config.launch, place, config.executor)
         hello = Hello(slot, host, port, os.getpid(), *own)
         self._greeted_at = boot_micros()
-        self._send(self.control, CONTROL, wire.encode(hello))
+        self._send(self.control, CONTROL, message_codec.encode(hello))
 
     def _guarded_turn(self) -> None:
         """Takes a turn. Reports an unexpected error to the coordinator before it ends this process: otherwise the
@@ -259,16 +259,16 @@ class WorkerProcess:
             case _:
                 assert_never(action)
 
-    def _send_message(self, message: wire.Outgoing) -> None:
+    def _send_message(self, message: message_codec.Outgoing) -> None:
         message = with_process(message, self.config)
         if isinstance(message, deployment.Progress):
             message = self._stepper.output.report(message)
         if isinstance(message, deployment.Failed) and (printed := self._stepper.output.last_report()) is not None:
-            self._send(self.control, CONTROL, wire.encode(printed))
+            self._send(self.control, CONTROL, message_codec.encode(printed))
         if isinstance(message, deployment.SubtasksFinished):
             self._report(time.monotonic_ns())
         try:
-            self._send(self.control, CONTROL, wire.encode(message))
+            self._send(self.control, CONTROL, message_codec.encode(message))
         except TooLarge as error:
             self.machine.handle(MessageTooLarge(type(message).__name__, str(error)))
 
@@ -325,7 +325,7 @@ class WorkerProcess:
             return
         for _, payload in messages:
             try:
-                message = wire.decode_to_worker(payload)
+                message = message_codec.decode_to_worker(payload)
                 if isinstance(message, Welcome) and message.clock:
                     self._clock.follow(message.clock, boot_micros() - self._greeted_at)
                 self.machine.handle(CoordinatorSaid(message))

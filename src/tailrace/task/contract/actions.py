@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tailrace.protocol.deployment import Peer
+from tailrace.protocol.message_codec import FromWorker
 from tailrace.protocol.succession import Rejoin
-from tailrace.protocol.wire import FromWorker
 from tailrace.state.format import Placed
 
 

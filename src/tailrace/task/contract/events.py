@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from tailrace.protocol.deployment import Failed
-from tailrace.protocol.wire import ToWorker
+from tailrace.protocol.message_codec import ToWorker
 from tailrace.state.parts import Part
 
 

@@ -33,7 +33,7 @@ from tailrace.elements.batches import Batch, join
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
 from tailrace.errors import InternalError
 from tailrace.graph import operators
-from tailrace.protocol.wire import NestCommand
+from tailrace.protocol.message_codec import NestCommand
 from tailrace.task.failover.recorded_slice import RecordedSlice
 from tailrace.task.journal.divergence import as_before
 from tailrace.task.journal.history import Cut, Did, Entry, Flushed, Heard

@@ -11,8 +11,8 @@ from tailrace.elements.frames import HISTORY, ChannelId, Frame, is_barrier
 from tailrace.errors import ProtocolViolation
 from tailrace.graph.plan import Plan
 from tailrace.protocol.deployment import Progress
+from tailrace.protocol.message_codec import TaskMessage
 from tailrace.protocol.replay import Copies, Gained, Hearsay, decode_gained
-from tailrace.protocol.wire import TaskMessage
 from tailrace.task.channels.services import Ends, Services
 from tailrace.task.failover.feed import StandbyFeed
 from tailrace.task.journal.compared_values import ComparedValues

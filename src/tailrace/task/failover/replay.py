@@ -15,8 +15,8 @@ from typing import assert_never
 from tailrace.elements.cuts import CutRequest
 from tailrace.errors import InternalError
 from tailrace.protocol.deployment import EndSources, OperatorEvent
+from tailrace.protocol.message_codec import NestCommand
 from tailrace.protocol.snapshot import Abort, Complete, Trigger
-from tailrace.protocol.wire import NestCommand
 from tailrace.task.channels.inputs import InputChannel
 from tailrace.task.failover.channel_restore import AsItWas
 from tailrace.task.failover.parallel_replay import Lanes, needs_no_coordinator

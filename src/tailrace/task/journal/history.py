@@ -17,8 +17,8 @@ import msgspec
 
 from tailrace.elements.cuts import CutRequest
 from tailrace.elements.entrylog import EACH
+from tailrace.protocol.message_codec import TaskMessage
 from tailrace.protocol.replay import Gained
-from tailrace.protocol.wire import TaskMessage
 from tailrace.task.journal.recorded_answers import Answer
 
 

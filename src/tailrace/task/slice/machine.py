@@ -13,7 +13,7 @@ from tailrace.errors import ProtocolViolation
 from tailrace.graph.plan import Plan
 from tailrace.protocol.deployment import OperatorReport, Progress, SubtaskReport
 from tailrace.protocol.flow import window_of
-from tailrace.protocol.wire import TaskMessage
+from tailrace.protocol.message_codec import TaskMessage
 from tailrace.task.channels.services import Services
 from tailrace.task.contract.actions import ToPeer
 from tailrace.task.operators.base import OperatorTask

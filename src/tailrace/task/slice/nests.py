@@ -10,6 +10,7 @@ from tailrace.elements.frames import ChannelId
 from tailrace.elements.timestamps import MAX_TIME
 from tailrace.errors import ProtocolViolation
 from tailrace.graph.plan import Nest, Plan
+from tailrace.protocol.message_codec import NestCommand, NestReport
 from tailrace.protocol.termination import (
     NO_ROUNDS,
     Advance,
@@ -25,7 +26,6 @@ from tailrace.protocol.termination import (
     WaveReport,
     least_come,
 )
-from tailrace.protocol.wire import NestCommand, NestReport
 from tailrace.task.operators.loops import JudgeTask
 from tailrace.task.subtask.loop import TaskLoop
 from tailrace.task.subtask.machine import Task

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from tailrace.elements.frames import ChannelId
 from tailrace.elements.markers import Rest, RoundEnd, WaveMark
 from tailrace.elements.timestamps import LAST_TIME, MAX_TIME
+from tailrace.protocol.message_codec import NestCommand
 from tailrace.protocol.termination import (
     Advance,
     CallFinish,
@@ -21,7 +22,6 @@ from tailrace.protocol.termination import (
     StartWave,
     StopRounds,
 )
-from tailrace.protocol.wire import NestCommand
 from tailrace.task.channels.gate import Gate
 from tailrace.task.channels.outbox import Outbox
 from tailrace.task.contract.cut_state import CutState

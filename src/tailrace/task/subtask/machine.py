@@ -19,7 +19,7 @@ from tailrace.elements.markers import Barrier
 from tailrace.elements.timestamps import LAST_TIME, MAX_TIME, MIN_TIME
 from tailrace.errors import InternalError
 from tailrace.graph.plan import Plan, Vertex
-from tailrace.protocol.wire import NestCommand
+from tailrace.protocol.message_codec import NestCommand
 from tailrace.task.channels.inputs import InputChannel
 from tailrace.task.channels.outbox import MAX_AGE
 from tailrace.task.channels.services import Services

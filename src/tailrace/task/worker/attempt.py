@@ -18,9 +18,9 @@ from tailrace.protocol.deployment import (
     SubtasksFinished,
 )
 from tailrace.protocol.following import Feed, Feeds
+from tailrace.protocol.message_codec import NestCommand
 from tailrace.protocol.replay import Replaced, Restored, Resume, WorkerLost
 from tailrace.protocol.snapshot import Abort, Complete, Declined, Trigger
-from tailrace.protocol.wire import NestCommand
 from tailrace.state.manifest import decode_manifest
 from tailrace.state.parts import Part
 from tailrace.task.channels.inputs import InputChannel

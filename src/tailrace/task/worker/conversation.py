@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from tailrace.protocol.deployment import Progress
+from tailrace.protocol.message_codec import FromWorker, SuccessionCommand, SuccessionReport
 from tailrace.protocol.succession import (
     MOST_UNSECURED,
     GoOn,
@@ -16,7 +17,6 @@ from tailrace.protocol.succession import (
     Rejoin,
     Secured,
 )
-from tailrace.protocol.wire import FromWorker, SuccessionCommand, SuccessionReport
 from tailrace.task.contract.actions import Action, ToCoordinator
 from tailrace.task.failover.recorded_slice import RecordedSlice
 from tailrace.task.failover.takeover import with_history

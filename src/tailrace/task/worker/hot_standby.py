@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator
 from tailrace.elements.frames import decode
 from tailrace.protocol.deployment import Deploy
 from tailrace.protocol.following import Follow, NotFollowed
+from tailrace.protocol.message_codec import StandbyCommand
 from tailrace.protocol.replay import Resume
 from tailrace.protocol.standby import Hold, StandBy, TakeSlot
-from tailrace.protocol.wire import StandbyCommand
 from tailrace.task.channels.services import Services
 from tailrace.task.contract.actions import Action, ClosePeers, ToCoordinator
 from tailrace.task.contract.events import PlacedRead, PlacedUnreadable, StatePartRead, StateRead, StateUnreadable

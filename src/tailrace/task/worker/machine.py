@@ -27,10 +27,7 @@ from tailrace.protocol.deployment import (
     Welcome,
     next_phase,
 )
-from tailrace.protocol.recovery import Reset, WasReset
-from tailrace.protocol.replay import Resume, Severed
-from tailrace.protocol.standby import TakeSlot
-from tailrace.protocol.wire import (
+from tailrace.protocol.message_codec import (
     AttemptCommand,
     FromWorker,
     NestCommand,
@@ -38,6 +35,9 @@ from tailrace.protocol.wire import (
     SuccessionCommand,
     ToWorker,
 )
+from tailrace.protocol.recovery import Reset, WasReset
+from tailrace.protocol.replay import Resume, Severed
+from tailrace.protocol.standby import TakeSlot
 from tailrace.state.backend import Backend
 from tailrace.task.channels.services import RandomFactory, Services, Shared
 from tailrace.task.channels.spilling import MakeSpill
