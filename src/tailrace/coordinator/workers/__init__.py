@@ -8,5 +8,5 @@
 - `rescaling`: another number of workers while the job runs; its steps are in `coordinator.course`. `readiness`: how far
   these are before the job stands still. `autoscaling`: how many workers the load requires.
 - `moves`: workers whose machines are about to go.
-- `replacement_times`: the result of each loss, for users.
+- `replacement_durations`: the result of each loss, for users.
 """

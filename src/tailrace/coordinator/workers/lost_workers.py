@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tailrace.coordinator.job.failures import Cause
-from tailrace.coordinator.workers.replacement_times import Failovers
+from tailrace.coordinator.workers.replacement_durations import Failovers
 from tailrace.protocol.deployment import Deploy, Leave, Peer, Publish, Settled, Welcome
 from tailrace.protocol.message_codec import TaskMessage, ToWorker
 from tailrace.protocol.recovery import Reset
