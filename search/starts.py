@@ -23,7 +23,7 @@ from tailrace.api.restore.identity import dataflow_of
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.errors import IncompatibleState, TailraceError
 from tailrace.state.paths import ended_mark, manifest_place, published_mark
-from tailrace.storage.slots import holds_manifest
+from tailrace.storage.manifest_slots import holds_manifest
 from tailrace.testing.faults import Fault
 from tailrace.testing.simulator import Simulation
 

@@ -24,8 +24,8 @@ from tailrace.state.manifest import awaits_output, has_more
 from tailrace.state.paths import manifest_name
 from tailrace.storage.endings import leave
 from tailrace.storage.filesystem import Folder
+from tailrace.storage.manifest_slots import Newest, holds_manifest, incarnations_in, numbers_in
 from tailrace.storage.origins import Origin
-from tailrace.storage.slots import Newest, holds_manifest, incarnations_in, numbers_in
 from tailrace.storage.store import Store
 from tailrace.task.contract.actions import ToCoordinator
 from tailrace.task.worker.publishing import Publisher

@@ -17,8 +17,8 @@ from tailrace.connectors.publishing import Finished, make_visible, settle
 from tailrace.errors import TailraceError
 from tailrace.state.manifest import Manifest, Prepared, decode_manifest
 from tailrace.state.paths import incarnation_of, is_of_checkpoint, manifest_place
+from tailrace.storage.manifest_slots import SEAL, holds_manifest
 from tailrace.storage.reading import load_index
-from tailrace.storage.slots import SEAL, holds_manifest
 from tailrace.testing.memorystore import MemoryFiles
 
 

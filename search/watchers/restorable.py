@@ -28,8 +28,8 @@ from tailrace.state.manifest import Manifest, decode_manifest
 from tailrace.state.parts import BlockOf, LogOf, MetaOf
 from tailrace.state.paths import manifest_place
 from tailrace.state.ttl import plain_encoding, stamped_decoder
+from tailrace.storage.manifest_slots import holds_manifest
 from tailrace.storage.reading import own_indexes, read_state
-from tailrace.storage.slots import holds_manifest
 from tailrace.task.operators.stores.chunks import BLOCK, read_block
 from tailrace.task.subtask.snapshot import TaskSnapshot, read_meta
 

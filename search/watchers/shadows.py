@@ -24,8 +24,8 @@ from tailrace.protocol.replay import Resume
 from tailrace.state.layers import LayeredBackend
 from tailrace.state.manifest import decode_manifest
 from tailrace.state.paths import manifest_name, manifest_place
+from tailrace.storage.manifest_slots import holds_manifest
 from tailrace.storage.reading import read_placed, read_state
-from tailrace.storage.slots import holds_manifest
 from tailrace.task.channels.outbox import Outbox, OutputChannel
 from tailrace.task.channels.spilling import Item
 from tailrace.task.contract.actions import ReadPlaced, ReadState

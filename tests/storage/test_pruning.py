@@ -15,9 +15,9 @@ from tailrace.state.ending import Ending
 from tailrace.state.manifest import Prepared, encode_manifest
 from tailrace.state.paths import is_input
 from tailrace.storage.finding import newest_start
+from tailrace.storage.manifest_slots import is_seal
 from tailrace.storage.pruning import check_settled
 from tailrace.storage.reading import verify
-from tailrace.storage.slots import is_seal
 from tailrace.storage.store import Store
 from tailrace.testing.memorystore import MemoryStore
 

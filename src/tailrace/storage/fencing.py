@@ -15,8 +15,8 @@ from tailrace.errors import CheckpointsRemoved, ConfigError, Fenced
 from tailrace.state.paths import claim_name, closed_mark, manifest_name, ready_mark
 from tailrace.state.takeover import Holder, barred_by, overtaken_by
 from tailrace.storage.filesystem import Folder
+from tailrace.storage.manifest_slots import SEAL, behind, incarnations_in, numbers_in, owner_of
 from tailrace.storage.processes import Owner, ProcessId, this_process
-from tailrace.storage.slots import SEAL, behind, incarnations_in, numbers_in, owner_of
 
 _CLAIMS = 100
 """Largest number of incarnations that other starts may take before one claim gives up."""

@@ -13,8 +13,16 @@ from tailrace.state.ending import Dataflow, Ending, not_in
 from tailrace.state.manifest import Manifest
 from tailrace.state.paths import CLAIM, SAVEPOINT, checkpoint_number, claim_name, manifest_name, means_manifest
 from tailrace.storage.filesystem import Folder, scheme_of
+from tailrace.storage.manifest_slots import (
+    holds_manifest,
+    incarnations_in,
+    job_in,
+    list_text,
+    newest_in,
+    numbers_in,
+    owner_of,
+)
 from tailrace.storage.opening import absolute, open_folder
-from tailrace.storage.slots import holds_manifest, incarnations_in, job_in, list_text, newest_in, numbers_in, owner_of
 from tailrace.storage.store import Store
 
 

@@ -23,7 +23,7 @@ from tailrace.state.paths import (
     marked_manifest,
 )
 from tailrace.storage.filesystem import TEMPORARY, Folder
-from tailrace.storage.slots import holds_manifest, is_barren, is_seal
+from tailrace.storage.manifest_slots import holds_manifest, is_barren, is_seal
 
 
 class Leftovers:

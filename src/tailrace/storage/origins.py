@@ -9,7 +9,7 @@ from functools import partial
 from tailrace.errors import CheckpointCorrupt, CheckpointNotFound
 from tailrace.state.manifest import Manifest, awaits_output, has_more
 from tailrace.state.paths import SAVEPOINT, manifest_name, manifest_place
-from tailrace.storage.slots import numbers_in
+from tailrace.storage.manifest_slots import numbers_in
 from tailrace.storage.store import Store
 
 Beside = tuple[str, Manifest | None]

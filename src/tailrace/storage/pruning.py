@@ -9,7 +9,7 @@ as many as the user requests. All other runs are deleted, except
 - files of inputs of runs that had a checkpoint: a later run, of any job, may have gone on from it, and still reads them.
 
 Claims and seals keep old drivers from committing. Without them a driver that wakes up notices that its own claim is gone,
-or that a newer run has completed its claim (`claims.Claims`): it commits nothing all the same.
+or that a newer run has completed its claim (`fencing.Claims`): it commits nothing all the same.
 """
 
 from __future__ import annotations
@@ -32,8 +32,16 @@ from tailrace.state.paths import (
     ready_mark,
 )
 from tailrace.storage.filesystem import Folder
+from tailrace.storage.manifest_slots import (
+    holds_manifest,
+    incarnations_in,
+    is_barren,
+    is_seal,
+    job_in,
+    numbers_in,
+    owner_of,
+)
 from tailrace.storage.processes import this_process
-from tailrace.storage.slots import holds_manifest, incarnations_in, is_barren, is_seal, job_in, numbers_in, owner_of
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,9 @@ from tailrace.errors import CheckpointError, ConfigError
 from tailrace.state.manifest import InputFile, Manifest, encode_savepoint
 from tailrace.state.paths import SAVEPOINT, SAVEPOINT_BEGUN, SAVEPOINTS
 from tailrace.storage.filesystem import Folder, LocalFolder
+from tailrace.storage.manifest_slots import list_text
 from tailrace.storage.opening import open_folder
 from tailrace.storage.parallel import at_once
-from tailrace.storage.slots import list_text
 
 CHUNK = 8 << 20
 """Size in bytes of the pieces in which a file is copied that cannot be linked."""

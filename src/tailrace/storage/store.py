@@ -55,11 +55,7 @@ from tailrace.state.takeover import Holder
 from tailrace.storage.fencing import Claims
 from tailrace.storage.filesystem import Folder, LocalFolder, Writer
 from tailrace.storage.leftovers import Leftovers, back_to_the_mark
-from tailrace.storage.opening import absolute, open_folder
-from tailrace.storage.parallel import at_once
-from tailrace.storage.processes import Owner, ProcessId
-from tailrace.storage.pruning import Surplus, capsules_in, dead_in, runs_in, surplus_in
-from tailrace.storage.slots import (
+from tailrace.storage.manifest_slots import (
     POINTER,
     SEAL,
     incarnations_in,
@@ -70,6 +66,10 @@ from tailrace.storage.slots import (
     owner_of,
     pointed_to,
 )
+from tailrace.storage.opening import absolute, open_folder
+from tailrace.storage.parallel import at_once
+from tailrace.storage.processes import Owner, ProcessId
+from tailrace.storage.pruning import Surplus, capsules_in, dead_in, runs_in, surplus_in
 
 _PLAIN = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}")
 
