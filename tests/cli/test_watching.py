@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 from tailrace.cli import control, watching
 from tailrace.cli.main import app
 from tailrace.coordinator.actions import Restarting
+from tailrace.coordinator.checkpoint_stats import Books, CheckpointStats, PendingStats
 from tailrace.coordinator.job.failures import Cause
 from tailrace.coordinator.job.lifecycle import JobStatus
-from tailrace.coordinator.stats import Books, CheckpointStats, PendingStats
 from tailrace.coordinator.view.slices import Failover, Slices, SliceStandby, SliceStatus
 from tailrace.coordinator.view.snapshot import JobSnapshot
 from tailrace.coordinator.view.summary import span_text

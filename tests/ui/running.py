@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 import tailrace as tr
+from tailrace.coordinator.checkpoint_stats import CheckpointStats
 from tailrace.coordinator.job.lifecycle import JobStatus
-from tailrace.coordinator.stats import CheckpointStats
 from tailrace.coordinator.view.jobview import JobView, SlotFigures
 from tailrace.protocol.deployment import SubtaskReport
 from tailrace.runtime.driver.monitor import JobEnd, ProgramMonitor

@@ -12,9 +12,9 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from tailrace.coordinator.checkpoint_stats import Books, CheckpointStats, FailedCheckpoint
 from tailrace.coordinator.job.failures import Cause
 from tailrace.coordinator.job.lifecycle import JobStatus
-from tailrace.coordinator.stats import Books, CheckpointStats, FailedCheckpoint
 from tailrace.coordinator.view.jobview import JobView
 from tailrace.coordinator.view.slices import Failover, Slices, SliceStatus
 from tailrace.protocol.deployment import FailureKind

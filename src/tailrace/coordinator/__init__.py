@@ -10,6 +10,6 @@
 - `output`: the publication of output, and the marks of manifests whose output is published.
 - `loops`: waves through loop nests, and their ends.
 - `succession`: the coordinator whose work another one goes on with, where it is lost.
-- `stats`: the figures of checkpoints.
+- `checkpoint_stats`: the figures of checkpoints.
 - `view`: progress and slices, as users see them.
 """

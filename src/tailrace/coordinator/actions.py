@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tailrace.coordinator.checkpoint_stats import CheckpointStats, SavepointStats
 from tailrace.coordinator.job.failures import Cause
 from tailrace.coordinator.job.lifecycle import JobStatus
-from tailrace.coordinator.stats import CheckpointStats, SavepointStats
 from tailrace.protocol.deployment import PrintedLine, UnderWay
 from tailrace.protocol.message_codec import ToWorker
 from tailrace.state.manifest import Manifest

@@ -26,6 +26,7 @@ from tailrace.coordinator.actions import (
     StopEnded,
     WasPublished,
 )
+from tailrace.coordinator.checkpoint_stats import CheckpointStats
 from tailrace.coordinator.decisions import Decision, Decisions, NotJoined, RescaleCut, StopFailed, Tell
 from tailrace.coordinator.durability.durability import TAKES_NONE, Durability
 from tailrace.coordinator.durability.savepoints import SavepointRequest
@@ -36,7 +37,6 @@ from tailrace.coordinator.job.lifecycle import ENDS, JobStatus, next_status
 from tailrace.coordinator.job.restarts import Strategy
 from tailrace.coordinator.job.shutdown import Shutdown
 from tailrace.coordinator.loops.termination import Nests
-from tailrace.coordinator.stats import CheckpointStats
 from tailrace.coordinator.workers.lost_workers import Takeovers
 from tailrace.coordinator.workers.places import WorkerPlace
 from tailrace.coordinator.workers.replacements import Replacements

@@ -15,9 +15,9 @@ from tailrace.api.checks.arguments import check_listener
 from tailrace.api.checks.hints import JOB
 from tailrace.api.config import Checkpoint, Savepoint
 from tailrace.api.launch import JobHandle
+from tailrace.coordinator.checkpoint_stats import CheckpointStats, SavepointStats
 from tailrace.coordinator.durability.stopping import Aim
 from tailrace.coordinator.job.lifecycle import JobStatus
-from tailrace.coordinator.stats import CheckpointStats, SavepointStats
 from tailrace.coordinator.view.progress import inflight_bytes, job_metrics
 from tailrace.coordinator.view.slices import SliceStatus
 from tailrace.elements.durations import Duration, span_seconds

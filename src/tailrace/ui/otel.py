@@ -17,8 +17,8 @@ from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation
 from opentelemetry.trace import Span, Status, StatusCode, Tracer, TracerProvider
 
 from tailrace import __version__
+from tailrace.coordinator.checkpoint_stats import Books, CheckpointStats
 from tailrace.coordinator.job.lifecycle import JobStatus
-from tailrace.coordinator.stats import Books, CheckpointStats
 from tailrace.coordinator.view.jobview import JobView
 from tailrace.coordinator.view.slices import Failover
 from tailrace.coordinator.view.snapshot import JobSnapshot

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import tailrace as tr
+from tailrace.coordinator.checkpoint_stats import Books, FailedCheckpoint, PendingStats, Waits
 from tailrace.coordinator.job.lifecycle import JobStatus
-from tailrace.coordinator.stats import Books, FailedCheckpoint, PendingStats, Waits
 from tailrace.coordinator.view.jobview import JobView, SlotFigures
 from tailrace.coordinator.view.progress import ProgressMaker, job_metrics
 from tailrace.coordinator.view.snapshots import SnapshotMaker

@@ -9,9 +9,9 @@ import pytest
 
 import tailrace as tr
 from tailrace.coordinator.actions import Restarting
+from tailrace.coordinator.checkpoint_stats import Books, FailedCheckpoint, Waits
 from tailrace.coordinator.job.failures import Cause
 from tailrace.coordinator.job.lifecycle import JobStatus
-from tailrace.coordinator.stats import Books, FailedCheckpoint, Waits
 from tailrace.coordinator.view.jobview import SlotFigures
 from tailrace.coordinator.view.slices import SizeFigures, Slices, SliceStatus
 from tailrace.coordinator.view.snapshot import JobSnapshot

@@ -7,9 +7,9 @@ from typing import Any
 
 import tailrace as tr
 from tailrace.coordinator.actions import Replacing, Restarting
+from tailrace.coordinator.checkpoint_stats import Books, FailedCheckpoint, Waits
 from tailrace.coordinator.job.failures import Cause
 from tailrace.coordinator.job.lifecycle import JobStatus
-from tailrace.coordinator.stats import Books, FailedCheckpoint, Waits
 from tailrace.coordinator.view.jobview import JobView, SlotFigures
 from tailrace.coordinator.view.snapshot import JobSnapshot
 from tailrace.coordinator.view.snapshots import SnapshotMaker

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tailrace.coordinator.actions import CheckpointEnded, Commit, Delete
+from tailrace.coordinator.checkpoint_stats import Books, CheckpointStats, FailedCheckpoint, parts_of, policy_of
 from tailrace.coordinator.durability.manifest_entries import channels, in_flight, operator_records
-from tailrace.coordinator.stats import Books, CheckpointStats, FailedCheckpoint, parts_of, policy_of
 from tailrace.elements.cuts import CutKind, CutRequest
 from tailrace.protocol.snapshot import Ack
 from tailrace.state.ending import Dataflow

@@ -21,6 +21,7 @@ from tailrace.coordinator.actions import (
     SavepointEnded,
     Sweep,
 )
+from tailrace.coordinator.checkpoint_stats import CheckpointStats
 from tailrace.coordinator.decisions import Decision, Decisions, RescaleCut, StopFailed, Tell
 from tailrace.coordinator.durability.checkpoints import Checkpoints, PendingCheckpoint, what_follows
 from tailrace.coordinator.durability.incarnation_claims import IncarnationClaims
@@ -31,7 +32,6 @@ from tailrace.coordinator.job.timeouts import Limits
 from tailrace.coordinator.output.origin import NOTHING, StartFrom
 from tailrace.coordinator.output.outages import SINKS, STORAGE, Outage
 from tailrace.coordinator.output.publishing import JobOutput
-from tailrace.coordinator.stats import CheckpointStats
 from tailrace.elements.cuts import CutKind
 from tailrace.protocol.deployment import FailureKind, Published
 from tailrace.protocol.snapshot import Abort, Ack, Complete, Declined, Trigger

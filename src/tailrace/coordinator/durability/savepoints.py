@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tailrace.coordinator.actions import CopySavepoint, SavepointEnded
-from tailrace.coordinator.stats import CheckpointStats, SavepointStats
+from tailrace.coordinator.checkpoint_stats import CheckpointStats, SavepointStats
 from tailrace.state.manifest import Manifest, savepoint_of
 
 ATTEMPTS = 3

@@ -18,8 +18,8 @@ from enum import Enum
 from typing import Any
 
 from tailrace.coordinator.actions import SavepointEnded, StopEnded
+from tailrace.coordinator.checkpoint_stats import CheckpointStats, SavepointStats
 from tailrace.coordinator.durability.savepoints import ATTEMPTS, given_up
-from tailrace.coordinator.stats import CheckpointStats, SavepointStats
 from tailrace.errors import InternalError
 
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import msgspec
 
+from tailrace.coordinator.checkpoint_stats import Waits
 from tailrace.coordinator.decisions import Decisions, Tell
 from tailrace.coordinator.job.failures import Cause
 from tailrace.coordinator.job.timeouts import Limits
 from tailrace.coordinator.output.outages import SINKS, Outage
-from tailrace.coordinator.stats import Waits
 from tailrace.protocol.deployment import NotPublished, Publish, Published
 
 SLOW = 10_000_000

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 
 import msgspec
 
+from tailrace.coordinator.checkpoint_stats import Books, CheckpointStats
 from tailrace.coordinator.job.failures import Cause
 from tailrace.coordinator.job.lifecycle import JobStatus
-from tailrace.coordinator.stats import Books, CheckpointStats
 from tailrace.coordinator.view.slices import SizeFigures, Slices
 from tailrace.protocol.deployment import SubtaskReport, UnderWay
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeGuard
 
-from tailrace.coordinator.stats import Books
+from tailrace.coordinator.checkpoint_stats import Books
 from tailrace.coordinator.view.slices import SizeFigures, Slices, standby_figures
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME, isoformat
 from tailrace.graph.operators import Sink, Source

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
+from tailrace.coordinator.checkpoint_stats import Books, PendingStats, Waits
 from tailrace.coordinator.durability.checkpoints import PendingCheckpoint
 from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.output.outages import Outage
-from tailrace.coordinator.stats import Books, PendingStats, Waits
 from tailrace.coordinator.view.jobview import JobView, SlotFigures
 from tailrace.coordinator.view.slices import Failover, SizeFigures, Slices, SliceStandby, SliceStatus
 from tailrace.coordinator.workers.lost_workers import Takeovers

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 
 from tailrace.coordinator.actions import Replacing, Restarting, Told
+from tailrace.coordinator.checkpoint_stats import Books, CheckpointStats
 from tailrace.coordinator.job.failures import Cause
 from tailrace.coordinator.job.lifecycle import JobStatus
-from tailrace.coordinator.stats import Books, CheckpointStats
 from tailrace.coordinator.view.diagnosis import NOTHING, findings_of, health_of
 from tailrace.coordinator.view.jobview import JobView
 from tailrace.coordinator.view.lags import LagTrend
