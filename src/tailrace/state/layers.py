@@ -26,10 +26,10 @@ from tailrace.errors import InternalError, UserCodeError
 from tailrace.state.backend import Block
 from tailrace.state.blocks import Blocks, Encoder
 from tailrace.state.codecs import Codec, codec_for
-from tailrace.state.comingback import comes_back
 from tailrace.state.declarations import type_name
 from tailrace.state.format import TableInfo
 from tailrace.state.memory_tables import ExactBase, MemoryBase, Stored
+from tailrace.state.pickle_roundtrip import comes_back
 from tailrace.state.restoring import Restoring
 from tailrace.state.tables import Base, Keys, Layer, StateTable
 from tailrace.state.ttl import Ttl, stamped_codec

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from tailrace.state.codecs import Codec
-from tailrace.state.comingback import comes_back
+from tailrace.state.pickle_roundtrip import comes_back
 from tailrace.state.tables import MISSING, Entry, Portion
 
 

@@ -15,9 +15,9 @@ from tailrace.errors import ConfigError, IncompatibleState, StateAccessError, Us
 from tailrace.spelling import with_hints
 from tailrace.state.backend import MetaPart
 from tailrace.state.codecs import Codec, codec_for, decoder, immutable
-from tailrace.state.comingback import comes_back
 from tailrace.state.declarations import other_class, other_type, takes, type_name
 from tailrace.state.format import TableInfo
+from tailrace.state.pickle_roundtrip import comes_back
 from tailrace.state.sharing import Place, UsedEntry
 from tailrace.state.tables import MISSING
 

@@ -13,10 +13,10 @@ from tailrace.elements.valueclasses import ChangedClass, Shapes, merge
 from tailrace.errors import IncompatibleState, TailraceError, error_text
 from tailrace.state.blocks import Encoder
 from tailrace.state.codecs import Decode, Entries, decoder, unpack
-from tailrace.state.comingback import comes_back
 from tailrace.state.declarations import other_class, other_type, takes, type_name
 from tailrace.state.format import UNRELEASED, TableInfo
 from tailrace.state.memory_tables import MemoryBase
+from tailrace.state.pickle_roundtrip import comes_back
 from tailrace.state.tables import StateTable
 from tailrace.state.ttl import (
     UNSTAMPED,

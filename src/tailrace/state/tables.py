@@ -11,8 +11,8 @@ columns only while there is a front that has each of their keys: no reader looks
 Invariant B2: an object that can be changed in place is handed out from `top` only. An object that is found below is moved
 up first, and counts as written; if the checkpoint that is being encoded still needs it, it is encoded before that.
 Invariant B8: where another worker may go on from a checkpoint (`exact`), a value that does not come back from its bytes
-as it is (`state.comingback`) is handed out behind a cut as its bytes give it: once for each cut behind which it is used,
-whether it was encoded or not. So a base holds such a value as bytes, and writes the same bytes every time.
+as it is (`state.pickle_roundtrip`) is handed out behind a cut as its bytes give it: once for each cut behind which it is
+used, whether it was encoded or not. So a base holds such a value as bytes, and writes the same bytes every time.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from typing import Any, Protocol
 from tailrace.elements.keygroups import KeyGroups
 from tailrace.elements.plainkeys import plain_key
 from tailrace.state.codecs import Codec, immutable
-from tailrace.state.comingback import comes_back
 from tailrace.state.format import TableInfo
+from tailrace.state.pickle_roundtrip import comes_back
 
 MISSING: Any = object()
 _SAMPLE = 1_000

@@ -25,8 +25,8 @@ from tailrace.elements.keys import PLAINLY_DESCRIBED, DescribedKeys
 from tailrace.elements.plainkeys import plain_key
 from tailrace.errors import ConfigError
 from tailrace.state.codecs import Codec, immutable, pickled_key
-from tailrace.state.comingback import comes_back
 from tailrace.state.layers import Generation, LayeredBackend
+from tailrace.state.pickle_roundtrip import comes_back
 from tailrace.state.tables import MISSING, Base, Entry, Portion, StateTable
 
 TOP_ENTRIES = 100_000

@@ -18,7 +18,7 @@ from tailrace.elements.markers import WaveMark
 from tailrace.elements.spills import FrameSpill
 from tailrace.elements.timestamps import NO_TIME
 from tailrace.errors import CheckpointCorrupt, InternalError, UserCodeError
-from tailrace.state.comingback import comes_back
+from tailrace.state.pickle_roundtrip import comes_back
 from tailrace.storage.spill import SpillFiles
 from tailrace.task.channels.channel_logs import LogFrame, log_frame
 from tailrace.task.channels.combining import Combiner

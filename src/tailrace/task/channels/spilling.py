@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from tailrace.elements.batches import Batch, Columns, Rows
 from tailrace.elements.frames import ChannelId, decode, encode_batch, encoded_size
 from tailrace.elements.spills import FrameSpill
-from tailrace.state.comingback import comes_back
+from tailrace.state.pickle_roundtrip import comes_back
 from tailrace.task.channels.copies import unpicklable
 
 FRAME_RECORDS = 4096

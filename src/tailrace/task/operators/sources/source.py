@@ -22,8 +22,8 @@ from tailrace.errors import InternalError
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Source
 from tailrace.state.backend import MetaPart
-from tailrace.state.comingback import comes_back
 from tailrace.state.format import TableInfo
+from tailrace.state.pickle_roundtrip import comes_back
 from tailrace.task.contract.cut_state import CutState
 from tailrace.task.contract.outside import Taken
 from tailrace.task.operators.base import OperatorTask, close_all

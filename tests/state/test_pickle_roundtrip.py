@@ -20,10 +20,10 @@ import numpy as np
 import pytest
 
 from tailrace.elements.cuts import CutRequest
-from tailrace.state.comingback import comes_back
 from tailrace.state.handles import NoKey, ValueState
 from tailrace.state.layers import LayeredBackend
 from tailrace.state.memory_backend import MemoryBackend
+from tailrace.state.pickle_roundtrip import comes_back
 from tailrace.storage.disk_backend import DiskBackend
 from tailrace.testing.backends import Files, Snapshot
 
