@@ -2,7 +2,7 @@
 checkpoints.
 
 - `handles`, `operator_state`, `broadcast_state`: what users declare, and the handles that functions use. `views`: copies
-  that refuse changes. `declarations`, `roundtrip`: declared types, and encodings that must give a value back.
+  that refuse changes. `declarations`, `msgspec_roundtrip`: declared types, and encodings that must give a value back.
 - `backend`: the contract. `memory_backend`, `memory_tables`: the backend in memory, and the dictionaries that hold its
   values (the one on disk is `storage.disk_backend`). `tables`, `layers`: the layers of both, and their snapshots.
 - `ttl`: states with a time to live, their declaration and form. `ttl_lifetimes`: which entries are over. `ttl_handles`:

@@ -27,7 +27,7 @@ from tailrace.elements.valueclasses import Shapes, check_encoded, declared_class
 from tailrace.elements.valuepickling import ClassNotes, loader
 from tailrace.errors import CheckpointCorrupt, ConfigError
 from tailrace.state.declarations import type_name
-from tailrace.state.roundtrip import check_came_back
+from tailrace.state.msgspec_roundtrip import check_came_back
 
 VERSION = 2
 _HEAD = struct.Struct("<BxxxII")

@@ -23,7 +23,7 @@ from tailrace.elements.cuts import CutRequest
 from tailrace.errors import UserCodeError
 from tailrace.state.codecs import codec_for
 from tailrace.state.memory_backend import MemoryBackend
-from tailrace.state.roundtrip import same
+from tailrace.state.msgspec_roundtrip import same
 
 
 class Grade(enum.IntEnum):
