@@ -236,6 +236,15 @@ def test_a_job_runs_and_leaves_no_socket(started: Any, tmp_path: Path) -> None:
     assert open_sockets() == before
 
 
+def test_a_cancel_that_is_unaligned_without_a_savepoint_is_refused_and_the_job_goes_on(
+    started: Any, tmp_path: Path
+) -> None:
+    job = started(endless(tmp_path)).start()
+    with pytest.raises(tr.ConfigError, match="give savepoint=True"):
+        job.cancel(unaligned=True)
+    assert str(job.status) == "RUNNING"
+
+
 def test_a_stop_that_comes_while_the_job_ends_by_itself_is_as_good_as_one_behind_it(started: Any) -> None:
     """The coordinator takes no request any more then; that is no error of a caller that requests the end of a job that
     has finished."""

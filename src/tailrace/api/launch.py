@@ -107,7 +107,8 @@ class JobHandle(Protocol):
 
         With `savepoint` (a path or URL, or True for the usual place) it takes a savepoint first, waits for it as
         `savepoint` does, and returns it. No checkpoint follows, and nothing becomes visible behind it, so a start from it
-        gives each result once. Raises `CheckpointError` with the reason if there will be none: the job goes on."""
+        gives each result once. `unaligned` is as in `savepoint`. Raises `CheckpointError` with the reason if there will be
+        none: the job goes on."""
 
     def checkpoint(self, timeout: Duration | None = None) -> Checkpoint:
         """Takes a checkpoint now and waits for it, at most `timeout` (seconds, a `timedelta` or a text). Raises

@@ -23,6 +23,9 @@ SHOWN_WITHIN = 5.0
 
 JobArgument = Annotated[str, typer.Argument(help="The name of a running job, or the beginning of its id.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+UnalignedOption = Annotated[
+    bool, typer.Option("--unaligned", help="Do not wait for records in flight: the savepoint holds them.")
+]
 
 
 class Refused(Exception):
@@ -91,9 +94,7 @@ def savepoint_command(
             metavar="[PATH]", help="The folder to make, a path or URL; the usual place where none is given."
         ),
     ] = None,
-    unaligned: Annotated[
-        bool, typer.Option("--unaligned", help="Do not wait for records in flight: the savepoint holds them.")
-    ] = False,
+    unaligned: UnalignedOption = False,
     timeout: Annotated[float, typer.Option(parser=seconds_of, help="Seconds to wait for the savepoint.")] = 3600.0,
     as_json: JsonOption = False,
 ) -> None:
@@ -171,16 +172,20 @@ def cancel_command(
             metavar="[PATH]", help="Take a savepoint first: in this folder, or in the usual place where none is given."
         ),
     ] = None,
+    unaligned: UnalignedOption = False,
     timeout: Annotated[float, typer.Option(parser=seconds_of, help="Seconds to wait for the end of the job.")] = 60.0,
     as_json: JsonOption = False,
 ) -> None:
     """End a running job at once. Nothing more becomes visible; its complete checkpoints stay."""
     with CommandAnswer("cancel"):
         if savepoint is not None:
-            request = {"verb": "savepoint", "path": savepoint and absolute(savepoint), "cancels": True}
+            place = savepoint and absolute(savepoint)
+            request = {"verb": "savepoint", "path": place, "unaligned": unaligned, "cancels": True}
             made = answer_of(job, request, timeout, "completed no savepoint", "; it is cancelled once that is there")
             echo(json.dumps(made) if as_json else f"{_summary('savepoint', made)}\njob {job!r} is cancelled")
             return
+        if unaligned:
+            raise Refused("--unaligned is for a savepoint: give --savepoint, or leave it out", 2)
         ended = answer_of(job, {"verb": "cancel"}, timeout, "was requested to end, and has not ended")
         echo(json.dumps(ended) if as_json else f"job {job!r} is {ended['status']}")
 

@@ -180,6 +180,10 @@ class Job(JobHandle):
     ) -> Savepoint | None:
         place, seconds = _place(savepoint), _seconds(timeout)
         if place is None:
+            if unaligned:
+                raise ConfigError(
+                    "cancel: unaligned is for a savepoint; give savepoint=True, or a path, or leave it out"
+                )
             self._leaving.cancel()
             return None
         made = _as_savepoint(self._runner.wish(TakeSavepoint(place, unaligned, cancels=True)).result(seconds))

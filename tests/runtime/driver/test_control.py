@@ -393,6 +393,25 @@ def test_a_cancelled_job_is_reported_when_it_has_ended(served: Callable[..., Ser
     assert one.asked == 2 * [{"verb": "cancel"}]
 
 
+@pytest.mark.parametrize(
+    ("options", "path", "unaligned"),
+    [([], "", False), (["/saved/here"], "/saved/here", False), (["--unaligned"], "", True)],
+)
+def test_a_job_is_cancelled_behind_a_savepoint(
+    served: Callable[..., Served], options: list[str], path: str, unaligned: bool
+) -> None:
+    one = served(DONE)
+    code, output = called("cancel", "routes", "--savepoint", *options)
+    assert (code, output.splitlines()[-1]) == (0, "job 'routes' is cancelled")
+    assert one.asked == [{"verb": "savepoint", "path": path, "unaligned": unaligned, "cancels": True}]
+
+
+def test_a_cancel_that_is_unaligned_without_a_savepoint_is_a_wrong_call(served: Callable[..., Served]) -> None:
+    one = served(DONE)
+    code, output = called("cancel", "routes", "--unaligned")
+    assert (code, "give --savepoint" in output, one.asked) == (2, True, [])
+
+
 @pytest.mark.parametrize("command", ["show", "doctor", "stacks", "checkpoint", "savepoint", "stop", "cancel"])
 def test_every_command_says_what_is_running_what_went_wrong_and_what_took_too_long(
     served: Callable[..., Served], command: str
