@@ -574,6 +574,12 @@ SETTINGS: list[tuple[dict[str, Any], type[Exception], str]] = [
         tr.ConfigError,
         "parallelism must be a whole number from 1 to max_parallelism (128), not 1.5",
     ),
+    (
+        {"parallelism": (1, 3)},
+        tr.ConfigError,
+        "parallelism must be a whole number from 1 to max_parallelism (128), not (1, 3); an elastic job has "
+        "tr.Elastic(least, most)",
+    ),
 ]
 
 

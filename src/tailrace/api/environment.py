@@ -131,8 +131,9 @@ class Environment:
         self.sizing = checked_sizing(parallelism, autoscale, self.checkpoint is not None, max_parallelism)
         chosen = parallelism if self.sizing is None else self.sizing.elastic.most
         if not isinstance(chosen, int) or isinstance(chosen, bool) or not 1 <= chosen <= max_parallelism:
+            elastic = "" if isinstance(chosen, int | float) else "; an elastic job has tr.Elastic(least, most)"
             raise ConfigError(
-                f"parallelism must be a whole number from 1 to max_parallelism ({max_parallelism}), not {chosen!r}"
+                f"parallelism must be a whole number from 1 to max_parallelism ({max_parallelism}), not {chosen!r}{elastic}"
             )
         if spark is not None and not hasattr(spark, "createDataFrame"):
             raise ConfigError(

@@ -124,6 +124,15 @@ class WithLifetime(Sums):
     brief = tr.ValueState(int, ttl=tr.Ttl(60))
 
 
+class Rules(tr.BroadcastProcessFunction):
+    rules = tr.BroadcastState(str, int)
+
+    def process(self, value: Any, ctx: tr.Context) -> Iterator[Any]:
+        yield value
+
+    def process_broadcast(self, value: Any, ctx: tr.Context) -> None: ...
+
+
 def processed(function: tr.KeyedProcessFunction, **options: Any) -> Callable[[tr.DataStream], Any]:
     def loop(values: tr.DataStream) -> Any:
         out = values.key_by(lambda value: value[0]).process(function, **options)
@@ -140,6 +149,7 @@ def processed(function: tr.KeyedProcessFunction, **options: Any) -> Callable[[tr
         (processed(WithLifetime()), "has state with a ttl"),
         (processed(Sums(), on_error=tr.Aside()), "has on_error="),
         (lambda values: (None, values.key_by(lambda v: v[0]).count()), "is none of map, filter"),
+        (lambda values: (None, values.connect(values.broadcast()).process(Rules())), "processes a broadcast stream"),
     ],
 )
 def test_what_would_reach_into_another_span_is_refused(loop: Any, message: str) -> None:

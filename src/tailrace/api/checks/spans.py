@@ -11,6 +11,7 @@ from tailrace.graph.graph import Node
 from tailrace.graph.loops import rounds_of
 from tailrace.graph.operators import (
     Broadcast,
+    BroadcastProcess,
     CoProcess,
     Filter,
     FlatMap,
@@ -47,6 +48,10 @@ def check_spans(nodes: Iterable[Node]) -> None:
 def _misfit(node: Node) -> str:
     """What is wrong with an operator in such a loop; empty if nothing is."""
     function = getattr(node.operator, "fn", None)
+    if isinstance(node.operator, BroadcastProcess):
+        return (
+            "processes a broadcast stream, whose state would outlast its span; put it in front of the loop or behind it"
+        )
     if node.form == "columns" or not isinstance(node.operator, _IN_SPANS):
         return (
             "is none of map, filter, flat_map and process of rows, which begin each span without state; put it in front of "
