@@ -278,8 +278,9 @@ class Building:
 
     def _together(self, do: Do, stream: tr.DataStream, options: Any) -> tr.DataStream:
         """An operator whose function sees which records come together. What it says of each goes to two readers, as in
-        "readings". Of odd ones several records have one timestamp."""
-        number, odd = do.number, bool(do.number % 2)
+        "readings". Of odd ones several records have one timestamp; but not in a loop whose input never ends, where no record
+        would bring such times to their end, and event time leaves a loop only as far as all of it has come."""
+        number, odd = do.number, bool(do.number % 2) and not (self.flow.endless and self.around)
         if odd:
             stream = stream.assign_timestamps(fn.seconds_of_group, LATENESS, uid=f"seconds{number}")
         by_the_clock = number % 4 == 0 or self.flow.endless

@@ -36,6 +36,11 @@ def test_timestamps_that_a_loop_had_assigned_are_reported_before_it_is_taken_to_
     assert carry_out(draw(10114)).wrong == []
 
 
+def test_times_of_a_loop_that_no_record_brings_to_their_end_are_not_drawn_where_its_input_never_ends() -> None:
+    """Seed 700037: a function in the loop had times of its own, and with them held back the windows behind the loop."""
+    assert carry_out(draw(700037)).wrong == []
+
+
 def test_keyed_state_on_disk_gives_the_same() -> None:
     pytest.importorskip("rocksdict")
     covered: Counter[str] = Counter()
