@@ -57,6 +57,8 @@ class TimestampsCutState(CutState):
     """Event time at that time: that of the split that was farthest ahead."""
     moved_at: int = 0
     """Time of the clock at which it was last moved on (int64 microseconds)."""
+    behind: bool = False
+    """True if the watermark has yet to follow what the splits had come to at the restored cut."""
     held: bool = False
     """True if the watermark stays where it is, because records come that were in flight to several old subtasks. The
     records of each old subtask are in order, but the subtasks had not come equally far."""
@@ -75,6 +77,8 @@ class TimestampsTask(OperatorTask, TimestampsCutState):
     split falls silent while it is known to have nothing. Records that the task had no time to read are no silence.
     Invariant W8: where splits follow one another, the ended ones hold the watermark until the next ones are open, or until
     the task is silent.
+    Invariant W10: behind a restore, once all splits are open, the watermark is not below what they had come to, in whatever
+    subtasks they were read; no split needs a record for that.
     """
 
     generates_watermarks = True
@@ -119,7 +123,15 @@ class TimestampsTask(OperatorTask, TimestampsCutState):
         for split in splits:
             self.largest.setdefault(split, self._restored.pop(split, MIN_TIME))
         if splits:  # a split counts from its opening, also if it never has a record
-            self.idle, self.idle_since = False, None
+            self.idle, self.idle_since, self.behind = False, None, True
+
+    def all_opened(self) -> None:
+        """Moves the watermark on to what the splits had come to at the restored cut, once all of them are open. At another
+        parallelism the watermark itself may be that of a subtask which had no split; and a split may have no record for
+        long."""
+        if self.behind:
+            self.behind = False
+            self._update()
 
     def split_ended(self, split: int, follows: bool = False) -> None:
         """Removes a split of the chain's source that has ended. If other splits follow, it holds event time (W8)."""

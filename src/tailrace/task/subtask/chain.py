@@ -171,6 +171,8 @@ class Chain(ChainCutState):
             for generator in self.generators:
                 generator.splits_opened(source.opened_splits)
             source.opened_splits.clear()
+        for generator in self.generators:
+            generator.all_opened()
 
     def splits_ended(self) -> bool:
         """Passes splits of the source that have ended to the operators that keep a watermark per split. True if some
