@@ -21,6 +21,7 @@ import pytest
 
 import tailrace as tr
 from tailrace.coordinator.actions import WasPublished
+from tailrace.coordinator.checkpoint_stats import SavepointStats
 from tailrace.coordinator.job.timeouts import Limits
 from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.view import progress
@@ -32,7 +33,7 @@ from tailrace.runtime.driver import inspecting
 from tailrace.runtime.driver.control import jobs, query
 from tailrace.runtime.driver.coordinator import JobRunner
 from tailrace.runtime.driver.monitor import ProgramMonitor
-from tailrace.runtime.driver.requests import InspectWorkers
+from tailrace.runtime.driver.requests import InspectWorkers, WishFuture
 from tailrace.runtime.job import Job
 from tailrace.runtime.network import link, tls
 from tailrace.runtime.network.binding import Binding
@@ -243,6 +244,24 @@ def test_a_cancel_that_is_unaligned_without_a_savepoint_is_refused_and_the_job_g
     with pytest.raises(tr.ConfigError, match="give savepoint=True"):
         job.cancel(unaligned=True)
     assert str(job.status) == "RUNNING"
+
+
+def test_a_folder_for_a_savepoint_that_is_none_is_refused_with_what_to_give(started: Any, tmp_path: Path) -> None:
+    job = started(endless(tmp_path)).start()
+    for call in (lambda: job.savepoint(True), lambda: job.stop(savepoint=7), lambda: job.cancel(savepoint=7)):
+        with pytest.raises(tr.ConfigError, match=r"expected a path or URL, not (True|7); without one"):
+            call()
+    assert str(job.status) == "RUNNING"
+
+
+def test_a_savepoint_says_how_its_checkpoint_has_ended(
+    started: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running, made = started(endless(tmp_path)), WishFuture()
+    made.set_result(SavepointStats(3, "/there", 5_000_000, 2_000_000, 20, 14, {"count": 14}, "unaligned"))
+    monkeypatch.setattr(running.runner, "wish", lambda wish: made)
+    savepoint = running.job.savepoint("/there", unaligned=True)
+    assert savepoint == tr.Savepoint(3, "/there", 2.0, 20, 14, 5.0, policy="unaligned", inflight={"count": 14})
 
 
 def test_a_stop_that_comes_while_the_job_ends_by_itself_is_as_good_as_one_behind_it(started: Any) -> None:

@@ -86,6 +86,9 @@ class SavepointStats:
     """Time from the trigger of its checkpoint until the copy was there."""
     size: int
     inflight: int = 0
+    inflight_by: dict[str, int] = field(default_factory=dict)
+    policy: str = "aligned"
+    """The policy under which its checkpoint has ended."""
 
 
 def policy_of(acks: list[Ack]) -> str:

@@ -121,7 +121,7 @@ class Job(JobHandle):
         *,
         unaligned: bool = False,
     ) -> Savepoint:
-        wish = TakeSavepoint("" if path is None else absolute(os.fspath(path)), unaligned)
+        wish = TakeSavepoint("" if path is None else _folder(path), unaligned)
         return _as_savepoint(self._runner.wish(wish).result(_seconds(timeout)))
 
     def rescale(self, parallelism: int | Mapping[str, int], timeout: Duration | None = None) -> int:
@@ -256,11 +256,27 @@ def _place(savepoint: str | os.PathLike[str] | bool | None) -> str | None:
     """The folder of a savepoint that a user names: empty for the usual one, None for no savepoint."""
     if savepoint is None or isinstance(savepoint, bool):
         return "" if savepoint else None
-    return absolute(os.fspath(savepoint))
+    return _folder(savepoint)
+
+
+def _folder(path: str | os.PathLike[str]) -> str:
+    """The folder of a savepoint that a user names. Raises `ConfigError`."""
+    if not isinstance(path, str | os.PathLike):
+        raise ConfigError(f"savepoint: expected a path or URL, not {path!r}; without one it is in the usual place")
+    return absolute(os.fspath(path))
 
 
 def _as_savepoint(stats: SavepointStats) -> Savepoint:
-    return Savepoint(stats.id, stats.path, stats.duration / 1e6, stats.size, stats.inflight, stats.timestamp / 1e6)
+    return Savepoint(
+        stats.id,
+        stats.path,
+        stats.duration / 1e6,
+        stats.size,
+        stats.inflight,
+        stats.timestamp / 1e6,
+        policy=stats.policy,
+        inflight=dict(stats.inflight_by),
+    )
 
 
 def _as_checkpoint(stats: CheckpointStats) -> Checkpoint:

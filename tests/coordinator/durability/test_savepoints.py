@@ -8,10 +8,13 @@ import pytest
 from driving import SECOND, Job, S
 
 from tailrace.coordinator.actions import Commit, CopySavepoint, Delete, SavepointEnded
+from tailrace.coordinator.checkpoint_stats import SavepointStats
+from tailrace.coordinator.durability.savepoints import SavepointRequest, Savepoints
 from tailrace.coordinator.job.restarts import Fixed
 from tailrace.elements.cuts import CutKind
 from tailrace.protocol.deployment import Leave, Published, SubtasksFinished
-from tailrace.protocol.snapshot import Abort, Complete, Declined, Trigger
+from tailrace.protocol.snapshot import Abort, Ack, Complete, Declined, Trigger
+from tailrace.state.manifest import Manifest
 
 
 def wanted(job: Job, target: str = "here") -> int:
@@ -46,6 +49,30 @@ def test_a_savepoint_from_the_request_to_the_copy() -> None:
     [ended] = job.actions(SavepointEnded)
     assert (ended.who, ended.reason) == ("somebody", "")
     assert (ended.stats.path, ended.stats.size, ended.stats.duration) == ("/there", 20, 3 * SECOND)
+
+
+def test_an_unaligned_savepoint_has_what_was_overtaken_and_says_that_it_was() -> None:
+    job = Job(overtakes_after=0).run()
+    job.machine.savepoint("somebody", "here", job.now, unaligned=True)
+    [(_, first), (_, _)] = job.sent(Trigger)
+    number = int(first.checkpoint)
+    for slot in range(2):
+        name = f"1/chk-{number}/w{slot}-{job.epochs[slot]}.state"
+        job.says(slot, Ack(number, name, 10, [], [], inflight=7, overtaken={"count": 7}))
+    job.commit()
+    assert job.machine.copy_done(number, "/there", 20, job.now)
+    [ended] = job.actions(SavepointEnded)
+    assert (ended.stats.policy, ended.stats.inflight, ended.stats.inflight_by) == ("unaligned", 14, {"count": 14})
+
+
+def test_a_savepoint_of_a_stop_whose_manifest_a_claim_has_found_is_aligned() -> None:
+    savepoints = Savepoints()
+    savepoints.requested.append(SavepointRequest("somebody", "here"))
+    savepoints.begin(4, 10)
+    savepoints.note_stop(Manifest("job", "run", 1, 4, 5, 128, 2, []), 20)
+    [copy] = savepoints.visible(4)
+    ended = savepoints.copy_done(copy.checkpoint, "/there", 20, 30)
+    assert ended is not None and ended.stats == SavepointStats(4, "/there", 5, 20, 20)
 
 
 def test_where_nothing_is_prepared_it_is_copied_with_the_commit() -> None:

@@ -50,7 +50,8 @@ class SavepointRequest:
 class _Complete:
     request: SavepointRequest
     manifest: Manifest
-    inflight: int
+    stats: CheckpointStats | None
+    """None where only its manifest was found, behind a stop: that is aligned."""
     began: int
     """The time at which its cut began, by the coordinator's clock."""
 
@@ -97,7 +98,7 @@ class Savepoints:
         """Notes a complete checkpoint, which may be the one of a savepoint."""
         if number in self._cuts:
             request, began = self._cuts.pop(number)
-            self._complete[number] = _Complete(request, manifest, stats.inflight, began)
+            self._complete[number] = _Complete(request, manifest, stats, began)
 
     def visible(self, through: int) -> list[CopySavepoint]:
         """The savepoints to copy now: all output up to this checkpoint is visible."""
@@ -114,7 +115,9 @@ class Savepoints:
         one = self._copying.pop(number, None)
         if one is None:
             return None
-        stats = SavepointStats(number, url, one.manifest.timestamp, now - one.began, size, one.inflight)
+        stats = SavepointStats(number, url, one.manifest.timestamp, now - one.began, size)
+        if (found := one.stats) is not None:
+            stats = replace(stats, inflight=found.inflight, inflight_by=found.inflight_by, policy=found.policy)
         return SavepointEnded(number, one.request.who, stats, "", one.request.cancels)
 
     def fail(self, number: int, reason: str) -> list[SavepointEnded]:
@@ -152,7 +155,7 @@ class Savepoints:
         """Notes that a claim has found the checkpoint of a stop whose outcome was unknown."""
         if manifest.checkpoint in self._cuts:
             request, began = self._cuts.pop(manifest.checkpoint)
-            self._complete[manifest.checkpoint] = _Complete(request, manifest, 0, began)
+            self._complete[manifest.checkpoint] = _Complete(request, manifest, None, began)
 
     def attempt_over(self, reason: str) -> list[SavepointEnded]:
         """Gives up attempts at savepoints with the attempt of the job, where their cut was under way, or their output is not
