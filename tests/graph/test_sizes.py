@@ -82,9 +82,9 @@ def test_by_uid_those_behind_follow_and_others_stay() -> None:
 @pytest.mark.parametrize(
     ("sizes", "reason"),
     [
-        (0, "at least 1"),
+        (0, "^rescale: parallelism must be a whole number of at least 1, not 0"),
         (-1, "at least 1"),
-        (129, "above the maximum of 128"),
+        (129, "^rescale: parallelism 129 is above the maximum of 128"),
         ({"one": 0}, "at least 1"),
         ({"nobody": 2}, "no operator of the job has the uid 'nobody'; its uids are 'one', 'behind', 'sink'"),
         ({"": 2}, "no operator of the job has the uid ''"),

@@ -227,6 +227,12 @@ def test_a_uid_of_another_kind_of_operator_is_refused(old: str, now: str) -> Non
     check([OperatorRecord("X", "x", 2, [False, False], kind=kind, shape=shape)], nodes)
 
 
+def test_a_loop_that_goes_in_another_way_is_named_as_one() -> None:
+    words = "the state of a loop in rounds by spans of 10 s, and the operator has a loop in rounds by spans of 20 s now"
+    with pytest.raises(IncompatibleState, match=words):
+        check([known("X", "loop", shape=["in rounds by spans of 10 s"])], graph(BUILT["others of them"]))
+
+
 def test_an_older_checkpoint_says_no_kind_and_is_read() -> None:
     check([record("X", stateful=True)], graph(BUILT["map"]))
 

@@ -112,7 +112,7 @@ class GraphBuilder:
     ) -> Node:
         """Adds a node. A derived uid comes from `shape`, or from the inputs if it is None. Raises `GraphError` for a bad
         parallelism or a void input, and `UidError` for a bad uid or one that is taken."""
-        check_parallelism(parallelism, self.max_parallelism, name)
+        check_parallelism(parallelism, self.max_parallelism, f"operator {name!r}")
         self._check_not_void(inputs, name)
         ident = len(self.nodes)
         if uid is not None:
@@ -251,9 +251,9 @@ def unbounded_before(node_of: Callable[[int], Node], starts: Iterable[int]) -> N
 def check_parallelism(parallelism: object, max_parallelism: int, who: str) -> None:
     """Raises `GraphError` unless 1 <= parallelism <= max_parallelism."""
     if not isinstance(parallelism, int) or isinstance(parallelism, bool) or parallelism < 1:
-        raise GraphError(f"operator {who!r}: parallelism must be a whole number of at least 1, not {parallelism!r}")
+        raise GraphError(f"{who}: parallelism must be a whole number of at least 1, not {parallelism!r}")
     if parallelism > max_parallelism:
         raise GraphError(
-            f"operator {who!r}: parallelism {parallelism} is above the maximum of {max_parallelism} (the number of key "
+            f"{who}: parallelism {parallelism} is above the maximum of {max_parallelism} (the number of key "
             f"groups); lower it, or give the Environment a larger max_parallelism"
         )

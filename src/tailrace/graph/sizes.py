@@ -58,7 +58,7 @@ def graph_of_size(graph: Graph, sizes: Sizes) -> Graph:
     found: dict[int, int] = {}
     for node in graph.nodes:
         if node.uid in given:
-            check_parallelism(given[node.uid], graph.max_parallelism, node.name)
+            check_parallelism(given[node.uid], graph.max_parallelism, f"rescale: operator {node.name!r}")
             found[node.id] = given[node.uid]
         else:
             found[node.id] = _width(node, found, heads, sizes)

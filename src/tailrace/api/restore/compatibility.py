@@ -293,10 +293,15 @@ def _another_kind(record: OperatorRecord, node: Node) -> str:
 def _other_shape(node: Node, old: Sequence[str]) -> str:
     """A sentence for users: the state of an operator is made of something else now."""
     return (
-        f"the checkpoint holds the state of {', '.join(old) or 'nothing else'}, and the operator has "
-        f"{', '.join(shape_of(node.operator)) or 'nothing of that'} now; give it another uid, and leave the old state "
+        f"the checkpoint holds the state of {_shape_text(old) or 'nothing else'}, and the operator has "
+        f"{_shape_text(shape_of(node.operator)) or 'nothing of that'} now; give it another uid, and leave the old state "
         f"behind: allow_dropped_state=[{node.uid!r}]"
     )
+
+
+def _shape_text(parts: Sequence[str]) -> str:
+    """What a state is made of, in a sentence. Of a loop the parts say only how it goes."""
+    return ", ".join(f"a loop {part}" if part.startswith("in rounds") else part for part in parts)
 
 
 def check_shape(node: Node, old: Sequence[str]) -> None:
