@@ -53,6 +53,12 @@ class CutRequest(msgspec.Struct, frozen=True, array_like=True):
         return self.hold or self.kind.final
 
     @property
+    def urgent(self) -> bool:
+        """True if its state is written before most of what else there is to do: a user waits for a savepoint, and the job is
+        so far behind that its barriers overtake records."""
+        return self.kind is CutKind.SAVEPOINT and self.may_overtake
+
+    @property
     def may_overtake(self) -> bool:
         """True if the barriers of the cut may overtake records."""
         return self.overtakes_after >= 0

@@ -67,6 +67,17 @@ def test_the_last_checkpoint_of_a_job_is_not_held_to_a_share(monkeypatch: pytest
     assert worker.did.count(Encode) >= 200 * PORTIONS / (PORTIONS + 1) - PORTIONS
 
 
+def test_steps_have_a_fifth_of_the_time_left_while_a_user_waits_for_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker: Any = BusyWorker()
+    monkeypatch.setattr(stepping, "time", SimpleNamespace(perf_counter_ns=lambda: worker.now, time=lambda: 0.0))
+    stepper = Stepper(worker)
+    worker.encoding, worker.urgency = True, Urgency.IN_FLIGHT
+    while len(worker.did) < 200:
+        stepper.encode(stepper.step())
+    share = stepping.IN_FLIGHT_SHARE
+    assert 200 * share - PORTIONS <= worker.did.count(Encode) <= 200 * share + PORTIONS
+
+
 class FiringWorker(BusyWorker):
     """A machine whose task fires timers. A portion takes a third of a millisecond, whatever its size."""
 

@@ -66,6 +66,7 @@ from tailrace.task.contract.sinkcalls import call_sink
 from tailrace.task.contract.tuning import Tuning
 from tailrace.task.slice.turns import PATIENCE
 from tailrace.task.subtask.idleness import Idle, Reason
+from tailrace.task.worker.attempt import Urgency
 from tailrace.task.worker.attribution import internal
 from tailrace.task.worker.machine import Worker
 from tailrace.task.worker.publishing import in_parts
@@ -715,6 +716,51 @@ def test_a_file_is_written_in_pieces_and_sealed_when_every_task_is_in_it() -> No
     writes = [action for action in encoded(d) if isinstance(action, WriteState)]
     assert len(writes) > 1 and [write.last for write in writes] == [False] * (len(writes) - 1) + [True]
     assert b"".join(b"".join(write.data) for write in writes).startswith(b"TRST")
+
+
+USUAL = CutRequest(1, overtakes_after=0)
+SAVEPOINT = CutRequest(1, CutKind.SAVEPOINT)
+UNALIGNED = CutRequest(1, CutKind.SAVEPOINT, overtakes_after=0)
+STOP = CutRequest(1, CutKind.SAVEPOINT, hold=True)
+
+
+@pytest.mark.parametrize(
+    ("cut", "urgency"),
+    [
+        (USUAL, Urgency.USUAL),
+        (SAVEPOINT, Urgency.USUAL),
+        (UNALIGNED, Urgency.IN_FLIGHT),
+        (STOP, Urgency.LAST),
+        (CutRequest(1, CutKind.FINAL), Urgency.LAST),
+    ],
+)
+def test_state_that_a_user_waits_for_while_the_job_is_behind_comes_before_most_records(
+    cut: CutRequest, urgency: Urgency
+) -> None:
+    d = Driven(counted, checkpointing=True).start()
+    d.machine.handle(CoordinatorSaid(Trigger(cut)))
+    d.steps()
+    found = set()
+    while d.machine.encoding:
+        found.add(d.machine.urgency)
+        d.machine.handle(Encode(5, 1))
+    assert found == {urgency}
+
+
+@pytest.mark.parametrize("end", [Abort(2), Complete(2), StateWritten(2, 100)], ids=lambda end: type(end).__name__)
+def test_an_earlier_snapshot_in_the_way_of_such_a_savepoint_is_as_urgent_until_that_is_over(end: Any) -> None:
+    d = Driven(counted, checkpointing=True).start()
+    d.machine.handle(CoordinatorSaid(Trigger(CutRequest(1))))
+    d.steps()
+    assert d.machine.encoding and d.machine.urgency is Urgency.USUAL
+    d.machine.handle(CoordinatorSaid(Trigger(CutRequest(2, CutKind.SAVEPOINT, overtakes_after=0))))
+    assert d.machine.urgency is Urgency.IN_FLIGHT
+    if isinstance(end, StateWritten):
+        while d.machine.encoding:
+            d.machine.handle(Encode(5, 1000))
+            d.steps()
+    d.machine.handle(end if isinstance(end, StateWritten) else CoordinatorSaid(end))
+    assert d.machine.urgency is Urgency.USUAL
 
 
 def test_with_checkpoints_tasks_that_have_finished_live_on_for_those_to_come() -> None:

@@ -19,8 +19,8 @@ from tailrace.task.worker.machine import Worker
 ENCODE_SHARE = 0.2
 """Share of a busy worker's time that encoding a snapshot may take."""
 IN_FLIGHT_SHARE = 0.8
-"""Share while records are encoded that barriers have overtaken. There are many only where records wait anyway, and then
-the checkpoint waits for them."""
+"""Share while records are encoded that barriers have overtaken, and while a savepoint is written whose barriers overtake
+them. There are many only where records wait anyway, and then the checkpoint, or the user, waits for them."""
 _SHARES = {Urgency.USUAL: ENCODE_SHARE, Urgency.IN_FLIGHT: IN_FLIGHT_SHARE, Urgency.LAST: 1.0}
 PORTIONS = 4
 """Portions that are encoded, at most, between two looks at the sockets."""

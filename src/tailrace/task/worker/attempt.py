@@ -53,7 +53,8 @@ class Urgency(Enum):
     USUAL = "usual"
     """Records come first."""
     IN_FLIGHT = "in flight"
-    """Records that barriers have overtaken are encoded: these records wait anyway, and the checkpoint waits for them."""
+    """Records that barriers have overtaken are encoded: these records wait anyway, and the checkpoint waits for them. Or a
+    user waits for a savepoint whose barriers overtake them."""
     LAST = "last"
     """The job ends behind the checkpoint: nothing else is left to do."""
 
@@ -118,8 +119,8 @@ class Attempt:
         self.moved = False
         """True if the last `go_on` has replayed anything."""
         self._turns = Turns(self.slice.tasks)
-        self._to_cut: set[int] = set()
-        """Checkpoints that were triggered, while this worker's file is not durable and the coordinator has neither
+        self._to_cut: dict[int, Trigger] = {}
+        """Triggers of checkpoints, by number, while this worker's file is not durable and the coordinator has neither
         completed nor aborted them."""
 
     @property
@@ -450,10 +451,10 @@ class Attempt:
             return []
         self.slice.note(message)
         if isinstance(message, Trigger):
-            self._to_cut.add(message.cut.number)
+            self._to_cut[message.cut.number] = message
             self.slice.trigger(message.cut)
             return []
-        self._to_cut.discard(message.checkpoint)
+        self._to_cut.pop(message.checkpoint, None)
         if isinstance(message, Complete):
             self.slice.confirm(message.checkpoint)
             self.checkpoints.complete(message.checkpoint)
@@ -480,9 +481,13 @@ class Attempt:
     def urgency(self) -> Urgency:
         """The share of a busy worker's time that the next portion of encoding may take."""
         task = self.to_encode()
-        if task is not None and task.checkpoints.snapshot is not None:
-            return Urgency.LAST if task.checkpoints.snapshot.ends_job else Urgency.USUAL
-        return Urgency.IN_FLIGHT if self.checkpoints.in_flight_to_encode else Urgency.USUAL
+        snapshot = None if task is None else task.checkpoints.snapshot
+        if snapshot is not None and snapshot.ends_job:
+            return Urgency.LAST
+        if any(one.cut.urgent for one in self._to_cut.values()):  # this is of the urgent cut, or in its way
+            return Urgency.IN_FLIGHT
+        overtaken = snapshot is None and self.checkpoints.in_flight_to_encode
+        return Urgency.IN_FLIGHT if overtaken else Urgency.USUAL
 
     def to_encode(self) -> Task | None:
         """The task whose snapshot is encoded next."""
@@ -508,7 +513,7 @@ class Attempt:
     def file_written(self, checkpoint: int, now: int) -> list[Action]:
         """Reports that the file of a checkpoint is durable."""
         ack = self.checkpoints.file_written(checkpoint, now)
-        self._to_cut.discard(checkpoint)
+        self._to_cut.pop(checkpoint, None)
         return [] if ack is None else [ToCoordinator(ack), *self.between_cuts()]
 
     def not_written(self, checkpoint: int, reason: str) -> list[Action]:
