@@ -294,6 +294,7 @@ def run_scenario(
 ) -> Verdict:
     """Runs a scenario to its end, and checks everything that it did. `recordings` records its workers; `shadows` check
     what they have done."""
+    what = allowed(what)
     verdict = Verdict(what)
     program = PROGRAMS[what.program]
     name = f"seed {what.seed}"
@@ -331,6 +332,11 @@ def run_scenario(
     return verdict
 
 
+def allowed(what: Scenario) -> Scenario:
+    """The scenario, in which all workers start again where those of its program cannot be replaced while others go on."""
+    return replace(what, replaces=what.replaces and PROGRAMS[what.program].replaced)
+
+
 def build(
     what: Scenario,
     program: Program,
@@ -341,6 +347,7 @@ def build(
     **options: Any,
 ) -> Simulation:
     """The simulation of a scenario. `uid` is the uid of its sink."""
+    what = allowed(what)
     env = tr.Environment(
         parallelism=what.parallelism if what.elastic is None else tr.Elastic(*what.elastic),
         max_parallelism=what.max_parallelism,

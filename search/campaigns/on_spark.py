@@ -55,8 +55,8 @@ PLAIN = (
     "in_splits",
 )
 NESTED = ("nested", "entered_inside")
-ROUNDS = ("shared_out", "judged", "widened", "apart")
-"""Programs with `Combine` and rounds."""
+ROUNDS = ("shared_out", "judged", "widened", "apart", "within_hours")
+"""Programs with rounds."""
 LOSSES = ("worker", "executor", "two workers", "move", "exception", "frozen worker")
 
 
@@ -97,7 +97,7 @@ def draw(seed: int) -> SparkRun:
     """The run of a seed."""
     rng, sizes = random.Random(f"tailrace on spark {seed}"), random.Random(f"tailrace sizes on spark {seed}")
     kinds = (PLAIN, NESTED, ROUNDS, [name for name in LOOPS if name not in (*SILENT, *NESTED, *ROUNDS)])
-    return SparkRun(
+    made = SparkRun(
         seed,
         rng.choice(rng.choice(kinds)),
         rng.choice([2, 2, 3]),
@@ -108,6 +108,7 @@ def draw(seed: int) -> SparkRun:
         rng.choice([sizes.choice(["nothing", "another size"]), "nothing", "a savepoint", "a stop"]),
         tuple(rng.choice(LOSSES) for _ in range(rng.choice([1, 1, 2]))),
     )
+    return made if PROGRAMS[made.program].replaced else replace(made, standby="no standby")
 
 
 # A run.

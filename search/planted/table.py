@@ -32,6 +32,7 @@ from search.planted.replacements import REPLACING_BUGS
 from search.planted.replay import REPLAY_BUGS
 from search.planted.rescales import RESCALE_BUGS
 from search.planted.servers import SERVER_BUGS
+from search.planted.spans import SPAN_BUGS
 from search.planted.stops import STOP_BUGS
 from search.planted.succession import SUCCESSION_BUGS
 from search.planted.unaligned import OVERTAKING_BUGS
@@ -505,6 +506,7 @@ BUGS: dict[str, Bug] = {
         *LIFETIME_BUGS,
         *LOOP_BUGS,
         *LOOP_TIME_BUGS,
+        *SPAN_BUGS,
         *FLOW_BUGS,
         *OVERTAKING_BUGS,
         *REPLAY_BUGS,

@@ -19,6 +19,7 @@ from search.programs import columns as columns
 from search.programs import loops as loops
 from search.programs import rounds as rounds
 from search.programs import silent as silent
+from search.programs import spans as spans
 from search.programs import timed_loops as timed
 from search.programs import timers as timers
 
@@ -36,6 +37,8 @@ class Program:
     n: int = 240
     sinks: int | None = None
     """The parallelism of the sink, where it differs from the parallelism before it."""
+    replaced: bool = True
+    """True where lost workers may be replaced while the others go on: in rounds by spans of event time they may not."""
 
     @property
     def name(self) -> str:
@@ -545,12 +548,13 @@ PROGRAMS: dict[str, Program] = {
         Program(rounds.widened, rounds._widened, n=40),
         Program(rounds.apart, rounds._apart, n=8),
         Program(rounds.held_beside, rounds._held_beside, n=30),
+        Program(spans.within_hours, spans._within_hours, n=120, replaced=False),
     )
 }
 
 SILENT = (silent.silent_nest.__name__, silent.silent_guest.__name__)
 """Programs that check by the clock that what a silent source waits for has come in time."""
-BEHIND = (timers.in_order.__name__, broadcasts.ruled.__name__, calls.called.__name__)
+BEHIND = (timers.in_order.__name__, broadcasts.ruled.__name__, calls.called.__name__, spans.within_hours.__name__)
 """Programs that seeds draw behind all other draws, so that these stay as they were."""
 WITHOUT_LOOPS = (__name__, timers.__name__, broadcasts.__name__, calls.__name__)
 """Modules of programs without loops."""
