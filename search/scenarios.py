@@ -22,6 +22,7 @@ from search.watchers.knowledge import Knowledge
 from search.watchers.loops import LoopFiles, LoopWatch
 from search.watchers.restorable import Restorable
 from search.watchers.shadows import Shadows
+from search.watchers.sizes import SizeWatch
 from tailrace.api.restore.identity import dataflow_of
 from tailrace.coordinator.durability.checkpoints import CheckpointSettings
 from tailrace.coordinator.job.failures import HALF_PUBLISHED, Cause
@@ -310,17 +311,20 @@ def run_scenario(
         if shadows is not None:
             shadows.over(world)
         watch, clocks, failures, knowledge = LoopWatch(world, files), ClockWatch(), FailureWatch(), Knowledge()
-        world.watch(clocks)
-        world.watch(failures)
+        sizes = SizeWatch(world, what.elastic, what.scale)
+        for one in (clocks, failures, sizes):
+            world.watch(one)
         if what.replaces and what.executor_slots:
             knowledge.over(world)
         restorable = Restorable(files, book)
         moments = Moments(files, book, random.Random(f"tailrace moments {what.seed}"))
         with restorable.watching(), moments.watching():
             _run(world, verdict)
-        verdict.wrong += watch.wrong + clocks.wrong + failures.wrong + knowledge.wrong + restorable.errors()
+        verdict.wrong += watch.wrong + clocks.wrong + failures.wrong + sizes.wrong
+        verdict.wrong += knowledge.wrong + restorable.errors()
         verdict.wrong += [] if shadows is None else shadows.wrong
         verdict.covered["frames that depend on histories"] += knowledge.checked
+        verdict.covered["decisions by the load that were checked"] += sizes.checked
         _judge(world, program, book, files, verdict)
         if not verdict.wrong and recordings is None and shadows is None:  # neither would see another start
             _run_again(what, program, moments, verdict, world.ahead)

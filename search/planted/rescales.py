@@ -9,13 +9,14 @@ from unittest import mock
 
 from msgspec.structs import replace as replace_struct
 
-from search.campaigns.rescales import elastic, rescaled
+from search.campaigns.rescales import autoscaled, elastic, rescaled
 from search.planted.patches import Bug, Patches, method
 from search.scenarios import MS, Scenario
 from tailrace.coordinator.course import Course
 from tailrace.coordinator.durability.checkpoints import CheckpointSettings
 from tailrace.coordinator.durability.durability import Durability
 from tailrace.coordinator.durability.incarnation_claims import IncarnationClaims
+from tailrace.coordinator.workers.autoscaling import Scaler
 from tailrace.coordinator.workers.roster import Roster
 from tailrace.elements.keygroups import group_range
 from tailrace.storage.reading import _Had
@@ -105,6 +106,29 @@ def _nothing_behind() -> Patches:
     return [method(_Had, "behind", make)]
 
 
+def _judged_at_once() -> Patches:
+    """Bug: the load of the size before counts in a new one that the load has not decided on."""
+
+    def make(anew: Any) -> Any:
+        return lambda self, now, *, changed: anew(self, now, changed=False)
+
+    return [method(Scaler, "anew", make)]
+
+
+def _shrinks_at_once() -> Patches:
+    """Bug: a job shrinks as soon as fewer workers would have been enough through one span."""
+    return [mock.patch("tailrace.coordinator.workers.autoscaling.CALM", 1)]
+
+
+def _beyond_its_bounds() -> Patches:
+    """Bug: the load decides on more workers than the job may have."""
+
+    def make(init: Any) -> Any:
+        return lambda self, settings, least, most: init(self, settings, least, most + 3)
+
+    return [method(Scaler, "__init__", make)]
+
+
 def _waits_unaware() -> Patches:
     """Bug: a coordinator that waits for task slots does not look whether another start has taken the job over."""
     return [method(IncarnationClaims, "check_at", lambda check_at: lambda self, runs: None)]
@@ -154,5 +178,8 @@ RESCALE_BUGS = (
     Bug("workers take another plan than that of their size", "counted", _any_plan, _gives_up),
     Bug("what came since it was read ahead is left out", "counted", _nothing_behind, rescaled),
     Bug("fewer workers begin with the plan of more", "counted", _the_old_plan, elastic, seed=3),
+    Bug("a new size is judged by the load of the one before", "counted", _judged_at_once, autoscaled),
+    Bug("a size that is too large for a moment is given up", "counted", _shrinks_at_once, autoscaled, seed=3),
+    Bug("the load decides on more workers than there may be", "counted", _beyond_its_bounds, autoscaled),
     Bug("two drivers wait for the slots of each other", "counted", _waits_unaware, _two_wait, seed=3),
 )
