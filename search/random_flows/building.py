@@ -739,12 +739,12 @@ def _options(loop: Loop) -> dict[str, Any]:
     if loop.combine:
         options["combine"] = tr.Combine(key=lambda r: r[:3], merge=_astray if loop.astray else _merge)
     if loop.rounds == "until dry":
-        options["rounds"] = tr.Rounds()
+        options["rounds"] = tr.Rounds(span=loop.span)
     elif loop.rounds == "at most":
-        options["rounds"] = tr.Rounds(max=loop.limit)
+        options["rounds"] = tr.Rounds(max=loop.limit, span=loop.span)
     elif loop.rounds == "until":
         last = loop.limit - 1
-        options["rounds"] = tr.Rounds(until=lambda result: result.round >= last)
+        options["rounds"] = tr.Rounds(until=lambda result: result.round >= last, span=loop.span)
     return options
 
 

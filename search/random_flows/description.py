@@ -166,6 +166,8 @@ class Loop:
     rounds: Literal["until dry", "at most", "until"] | None = None
     limit: int = 2
     """Largest number of rounds, where they are limited."""
+    span: int | None = None
+    """Seconds of event time whose records have their rounds for themselves; None: all together."""
 
 
 Step = Do | Fork | Loop

@@ -36,6 +36,7 @@ from search.random_flows.ordering import (
 )
 from search.random_flows.remembering import failing, firing, gathering, grouping, reading, remembering
 from search.random_flows.ruling import ruling
+from search.random_flows.spans import by_spans
 from search.scenarios import MS, NETWORKS, Scenario, drawn_settings, jumps_of, started_again
 from tailrace.testing.faults import Fault
 
@@ -98,6 +99,7 @@ ADDITIONS: tuple[tuple[str, float, Callable[[random.Random, Flow], Flow], bool],
     ("joins of whole windows", 0.1, joining_whole_windows, False),
     ("together", 0.1, gathering, False),
     ("whole", 0.08, keeping, False),
+    ("spans", 0.6, by_spans, False),
 )
 """Additions to random flows, in their order: the name of the generator that each has for itself, so that it leaves all other
 draws of a seed as they were; its share of the seeds; and whether it is one to flows with windows."""
@@ -114,6 +116,8 @@ MOMENTS = (
     "FINISHING",
 )
 """Lines of the trace at which a job may be left alone."""
+OF_LOOPS = ("laps", "feedback", "separate", "combine", "astray", "spill", "priority", "parallelism", "rounds", "span")
+"""Options of loops."""
 LARGEST = 400
 """Largest size of a flow, in records that operators receive: larger ones are cut down."""
 
@@ -474,7 +478,7 @@ def options(run: Run) -> dict[str, set[Any]]:
         "fault": {fault.kind for fault in world.faults},
         "storage": {fault.outcome for fault in world.faults if fault.kind == "storage"},
     }
-    for name in ("laps", "feedback", "separate", "combine", "astray", "spill", "priority", "parallelism", "rounds"):
+    for name in OF_LOOPS:
         found[f"loop: {name}"] = {getattr(loop, name) for loop in flow.loops()}
     return found
 

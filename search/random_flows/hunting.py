@@ -79,6 +79,7 @@ EXPECTED: dict[str, frozenset[Any]] = {
     "loop: priority": frozenset({"adaptive", "feedback-first"}),
     "loop: parallelism": frozenset({None, 1, 2, 3}),
     "loop: rounds": frozenset({None, "until dry", "at most", "until"}),
+    "loop: span": frozenset({None, 8, 16, 24}),
     "place of an operator": frozenset(
         (kind, place)
         for kind, places in {

@@ -8,7 +8,7 @@ not by which record; the sum of a window's results, where it may have several.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -171,9 +171,7 @@ class _Interpreter:
                 self.found.exactly["ahead", self.flow.source.first, i] += 1
         for record in self.steps(self.flow.steps, list(_records(self.flow.source))):
             self.found.exactly["out", record.id, record.left, record.value] += 1
-        for (what, number, key), total in self.visits.items():
-            for i in range(total):
-                self.found.exactly[what, number, key, i % 7 + 1 if what == "log" else i + 1] += 1
+        self.visited()
         for number, key in self.sets:
             self.members(number, key)
         for (number, key), seconds in self.seconds.items():
@@ -233,7 +231,26 @@ class _Interpreter:
                 records = self.operator(step, records)
         return records
 
+    def visited(self, within: Collection[int] | None = None) -> None:
+        """Numbers the visits of operators, of these or of all, that have begun without state."""
+        for what, number, key in [one for one in self.visits if within is None or one[1] in within]:
+            for i in range(self.visits.pop((what, number, key))):
+                self.found.exactly[what, number, key, i % 7 + 1 if what == "log" else i + 1] += 1
+
     def loop(self, loop: Loop, records: list[Moving]) -> list[Moving]:
+        """The records behind a loop. By spans, all of a span leave it with the time of its last moment."""
+        if loop.span is None:
+            return self.turns(loop, records)
+        out, inside = [], {do.number for do in replace(self.flow, steps=loop.body).operators()}
+        for span in sorted({record.time // loop.span for record in records}):
+            last = (span + 1) * loop.span - 1
+            found = [replace(record, time=last) for record in records if record.time // loop.span == span]
+            out += self.turns(loop, found)
+            self.visited(inside)
+        return out
+
+    def turns(self, loop: Loop, records: list[Moving]) -> list[Moving]:
+        """The records behind a loop, or behind a span of its input."""
         todo, out = [record.enter(loop) for record in records], []
         self.around.append(loop)
         self.rounds[loop.number] = 0

@@ -112,6 +112,8 @@ def carry_out(
 ) -> Outcome:
     """Carries out a run, and checks all that it did. `recordings` records its workers; `shadows` check what they have
     done."""
+    if any(loop.span for loop in run.flow.loops()):  # workers of such loops are not replaced, and have no histories
+        run, shadows = replace(run, world=replace(run.world, replaces=False)), None
     outcome = Outcome(run)
     LISTED.clear()
     DRAWS.begin(alike=recordings is not None or shadows is not None)

@@ -120,6 +120,7 @@ _PLAINER = (
     _plainer(Loop, spill=None),
     _plainer(Loop, priority="adaptive"),
     _plainer(Loop, parallelism=None),
+    _plainer(Loop, span=None),
     _plainer(Do, parallelism=None),
     _plainer(Do, way="forward"),
     _fewer_events,
