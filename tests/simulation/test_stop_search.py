@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from search.stops import look
+from search.stops import look, resizing
 
 pytestmark = pytest.mark.search
 
@@ -14,4 +14,11 @@ def test_whatever_is_asked_of_a_job_each_result_is_there_once() -> None:
     assert [one.text for one in failed] == []
     requested = {what for what in covered if what.startswith("answered: ")}
     assert {"answered: stop", "answered: drain", "answered: savepoint"} <= requested, requested
+    assert covered["forked from a savepoint"] and covered["compared"]
+
+
+def test_so_it_is_where_jobs_change_their_size_meanwhile() -> None:
+    covered, failed = look(range(6), tune=resizing)
+    assert [one.text for one in failed] == []
+    assert covered["changed the size"] and covered["answered: stop"], covered
     assert covered["forked from a savepoint"] and covered["compared"]
