@@ -6,6 +6,8 @@ from typing import Any
 
 from search.planted.patches import RANDOM, Bug, Patches, method
 from search.random_flows.drawing import Run
+from tailrace.state.codecs import Entries
+from tailrace.state.restoring import Restoring
 from tailrace.state.tables import StateTable
 from tailrace.state.ttl import UNSTAMPED, unwrap, wrap
 from tailrace.state.ttl_lifetimes import Lifetime
@@ -21,15 +23,16 @@ def _lives_begin_at_a_restore() -> Patches:
         return anew
 
     def without_times(load: Any) -> Any:
-        def loads(self: StateTable, key: Any, value: Any, group: int, data: bytes | None) -> None:
-            if self.info.stamps:
-                value = wrap(self.kind, unwrap(self.kind, value), UNSTAMPED)
-                data = None if data is None else self.codec.encode(value)
-            load(self, key, value, group, data)
+        def loads(self: Restoring, table: StateTable, group: int, found: Entries, decode: Any, same: bool) -> None:
+            if not table.info.stamps:
+                return load(self, table, group, found, decode, same)
+            anew = lambda held: wrap(table.kind, unwrap(table.kind, held), UNSTAMPED)  # noqa: E731 - of this table
+            written = found._replace(values=list(map(anew, found.values)))
+            return load(self, table, group, written, lambda data: anew(decode(data)), False)
 
         return loads
 
-    return [method(Lifetime, "restore", make), method(StateTable, "load", without_times)]
+    return [method(Lifetime, "restore", make), method(Restoring, "_load", without_times)]
 
 
 def _some_live(run: Run) -> bool:
