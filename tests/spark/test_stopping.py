@@ -63,7 +63,7 @@ def test_a_loop_is_stopped_in_the_middle_and_goes_on_exactly(jobs: Any) -> None:
     assert waited(lambda: job.last_progress and job.last_progress["tailrace"]["totalInputRows"] > 20)
     stopped = job.stop(timeout=60)
     assert job.status is JobStatus.FINISHED and 0 < len(lines(jobs.out)) < 6_000
-    assert looping(jobs, 6_000, None, 1).execute("loop", from_checkpoint=stopped.path).await_termination(120)
+    assert looping(jobs, 6_000, None, 1).execute("loop", from_checkpoint=stopped).await_termination(120)
 
     def laps(n: int) -> tuple[int, int, int]:
         at, count = n // 2, 1
@@ -131,7 +131,7 @@ def test_a_stop_with_a_savepoint_and_a_stop_of_another_kind(jobs: Any) -> None:
     with pytest.raises(tr.CheckpointError, match="has ended"):
         job.stop(drain=True)
     env = counting(jobs, jobs.out, END)
-    assert env.execute("job", from_checkpoint=saved.path).await_termination(60)
+    assert env.execute("job", from_checkpoint=saved).await_termination(60)
     assert lines(jobs.out) == expected(END)
 
 

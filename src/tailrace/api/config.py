@@ -430,6 +430,10 @@ class Checkpoint:
     inflight: dict[str, int] = field(default_factory=dict)
     inflight_referred_bytes: int = 0
 
+    def __fspath__(self) -> str:
+        """The path, so that a checkpoint may be given where its path is expected."""
+        return self.path
+
 
 @hides_passwords
 @dataclass(frozen=True)
