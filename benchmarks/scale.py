@@ -22,7 +22,7 @@ from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.view.progress import ProgressMaker
 from tailrace.coordinator.view.slice_views import books_of
 from tailrace.elements.cuts import CutRequest
-from tailrace.elements.frames import ChannelId, decode, encode_marker
+from tailrace.elements.frame_codec import ChannelId, decode, encode_marker
 from tailrace.elements.markers import Barrier, Marker, Watermark
 from tailrace.elements.timestamps import LAST_TIME
 from tailrace.graph.plan import Plan

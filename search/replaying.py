@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from search.watchers.checker import BOOKS, Book, Ledger
-from tailrace.elements.frames import decode as decode_frame
+from tailrace.elements.frame_codec import decode as decode_frame
 from tailrace.errors import ProtocolViolation
 from tailrace.task.journal.recorded_answers import ReplayedAnswers
 from tailrace.task.worker.eventlog import action_bytes, decode

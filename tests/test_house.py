@@ -158,7 +158,7 @@ WALL_CLOCKS = {
     "runtime/network/tls.py": "certificates expire by it",
     "spark/start/start_checkpoint.py": "how old a checkpoint is, in words",
     "spark/data/savepoints.py": "when a checkpoint was written",
-    "spark/slots/provider.py": "whether there is a warning: how old a session is, Spark says by its own wall clock",
+    "spark/slots/worker_launch.py": "whether there is a warning: how old a session is, Spark says by its own wall clock",
 }
 """The files that read a wall clock, and for what. Nothing waits there by it."""
 
@@ -439,7 +439,7 @@ FAILOVER_ROOMS = (
     "coordinator/view/",  # what users see of all rooms
 )
 FAILOVER_NAMED = {
-    "elements/frames.py": "the frame that carries a history",
+    "elements/frame_codec.py": "the frame that carries a history",
     "protocol/message_codec.py": "the unions of messages",
     "task/contract/jobspec.py": "a setting",
     "task/contract/tuning.py": "a setting",

@@ -15,7 +15,7 @@ import psutil
 
 from tailrace.elements.batches import Rows
 from tailrace.elements.cuts import CutRequest
-from tailrace.elements.frames import ChannelId, decode, encode_batch, encode_grant, encode_marker
+from tailrace.elements.frame_codec import ChannelId, decode, encode_batch, encode_grant, encode_marker
 from tailrace.elements.markers import Barrier, Watermark
 from tailrace.errors import ProtocolViolation
 from tailrace.protocol import message_codec

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from tailrace.elements.frames import HISTORY
-from tailrace.elements.frames import decode as decode_frame
+from tailrace.elements.frame_codec import HISTORY
+from tailrace.elements.frame_codec import decode as decode_frame
 from tailrace.task.contract.events import Event, FrameArrived
 from tailrace.task.failover.recorded_slice import RecordedSlice
 from tailrace.testing.simulator import Simulation

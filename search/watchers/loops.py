@@ -12,8 +12,8 @@ from typing import Any
 
 from search.watchers.checker import Book, WatchedFiles
 from tailrace.coordinator.actions import Send
-from tailrace.elements.frames import GRANT, HISTORY
-from tailrace.elements.frames import decode as decode_frame
+from tailrace.elements.frame_codec import GRANT, HISTORY
+from tailrace.elements.frame_codec import decode as decode_frame
 from tailrace.elements.markers import Marker, Watermark
 from tailrace.elements.timestamps import MIN_TIME
 from tailrace.errors import InternalError

@@ -18,7 +18,7 @@ from search.watchers.checker import Book, WatchedFiles
 from search.watchers.tables import entries_of
 from tailrace.coordinator.durability.checkpoints import Checkpoints
 from tailrace.elements.cuts import CutRequest
-from tailrace.elements.frames import decode as decode_frame
+from tailrace.elements.frame_codec import decode as decode_frame
 from tailrace.elements.plainkeys import plain_key
 from tailrace.errors import TailraceError
 from tailrace.state.codecs import unpack

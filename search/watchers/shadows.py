@@ -15,8 +15,8 @@ from typing import Any
 
 from search.watchers.checker import BOOKS, Book, Ledger
 from search.watchers.tables import entries_of
-from tailrace.elements.frames import ChannelId, encode_marker
-from tailrace.elements.frames import decode as decode_frame
+from tailrace.elements.frame_codec import ChannelId, encode_marker
+from tailrace.elements.frame_codec import decode as decode_frame
 from tailrace.elements.markers import TIMES, Barrier, EndOfInput, Marker
 from tailrace.errors import InternalError, UserCodeError
 from tailrace.protocol.deployment import Deploy, Phase

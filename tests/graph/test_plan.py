@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tailrace as tr
-from tailrace.elements.frames import ChannelId, ChannelName
+from tailrace.elements.frame_codec import ChannelId, ChannelName
 from tailrace.elements.keygroups import group_range, owners
 from tailrace.graph.explain import as_mermaid, as_text
 from tailrace.graph.operators import Forward, Hash, Rebalance, Rescale

@@ -18,7 +18,7 @@ from tailrace.spark.cluster.connect import Connect
 from tailrace.spark.cluster.defaults import DEFAULTS
 from tailrace.spark.cluster.session import remote_session
 from tailrace.spark.shipping.executors import check_reach, worker_task
-from tailrace.spark.slots import provider as slots_module
+from tailrace.spark.slots import worker_launch as slots_module
 
 
 def session(endpoint: str = "127.0.0.1:15002", splits: int = 6, **conf: str) -> Any:

@@ -21,7 +21,7 @@ from tailrace.runtime.network.config import WorkerConfig
 from tailrace.spark.shipping.arrival import looking
 from tailrace.spark.shipping.executors import answer_text, lacking, with_tailrace, worker_task
 from tailrace.spark.shipping.parcel import CARRIED, Parcel, kind_of_python
-from tailrace.spark.slots import provider as slots_module
+from tailrace.spark.slots import worker_launch as slots_module
 from tests.installing import OF_PYSPARK, bare, link, outside, spark_home
 
 ABORTED = (

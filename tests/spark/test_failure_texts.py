@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tailrace.errors import OWN_FOLDER
-from tailrace.spark.slots.provider import shortened_failure, too_little_memory
+from tailrace.spark.slots.worker_launch import shortened_failure, too_little_memory
 
 JAVA = (
     "\n\n\tat org.apache.spark.api.python.BasePythonRunner.read(PythonRunner.scala:1143)\n"

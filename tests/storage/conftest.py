@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tailrace.elements.frames import ChannelName
+from tailrace.elements.frame_codec import ChannelName
 from tailrace.state.format import (
     BlockRef,
     ChannelLog,

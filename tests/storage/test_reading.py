@@ -9,7 +9,7 @@ from unittest import mock
 import msgspec
 import pytest
 
-from tailrace.elements.frames import ChannelName
+from tailrace.elements.frame_codec import ChannelName
 from tailrace.errors import CheckpointCorrupt, CheckpointNotFound, ConfigError
 from tailrace.state.format import (
     FOOTER_SIZE,

@@ -1,7 +1,7 @@
 """The elements of a channel: batches in two forms, markers between them, frames on the wire; and the keys,
 values and times in them.
 
-- `batches`, `markers`, `cuts`, `frames`: records, what is sent between them, the request for a cut, and all of these as
+- `batches`, `markers`, `cuts`: records, what is sent between them, and the request for a cut. `frame_codec`: all of these as
   bytes.
 - `rows`: the records of a DataFrame. `columns`: the one place where values become columns, and columns other columns.
   `convert`: the name that pickles have for the maker of a row.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from tailrace.elements.frames import ChannelId, ChannelName
+from tailrace.elements.frame_codec import ChannelId, ChannelName
 from tailrace.graph.graph import Graph, Node
 from tailrace.graph.loops import check_rounds, hoist_shuffles, lead_out, names_of_loops, tails_of, time_begins
 from tailrace.graph.operators import Forward, Head, MapAsync, Partitioning, Rebalance, Rescale, Rounds

@@ -40,7 +40,7 @@ with digests of them:
 
     >>> from tailrace.elements.batches import Rows
     >>> from tailrace.task.journal.digests import Digest
-    >>> from tailrace.elements.frames import ChannelId, decode as decode_frame, encode_batch
+    >>> from tailrace.elements.frame_codec import ChannelId, decode as decode_frame, encode_batch
     >>> def frame(target, seq, text):
     ...     return encode_batch(ChannelId(2, 1, target), 1, 0, seq, Rows(list(text)))
     >>> at_0, at_2 = Digest(), Digest()

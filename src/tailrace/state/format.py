@@ -22,7 +22,7 @@ from enum import IntEnum
 import msgspec
 import xxhash
 
-from tailrace.elements.frames import ChannelName
+from tailrace.elements.frame_codec import ChannelName
 from tailrace.elements.valueclasses import ClassShape
 from tailrace.errors import CheckpointCorrupt
 

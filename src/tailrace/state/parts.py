@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import msgspec
 
-from tailrace.elements.frames import ChannelName
+from tailrace.elements.frame_codec import ChannelName
 from tailrace.state.format import LogKind, Placed, TableInfo
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from tailrace.elements.frames import without_groups
+from tailrace.elements.frame_codec import without_groups
 from tailrace.elements.keygroups import KeyGroups, group_range
 from tailrace.elements.keys import UnsupportedKey
 from tailrace.elements.plainkeys import plain_key

@@ -9,7 +9,7 @@ from typing import Any, overload
 
 from tailrace.coordinator.actions import Send
 from tailrace.coordinator.machine import Coordinator
-from tailrace.elements.frames import decode as decode_frame
+from tailrace.elements.frame_codec import decode as decode_frame
 from tailrace.protocol.deployment import PeerHello
 from tailrace.protocol.succession import Rejoin
 from tailrace.storage.origins import Origin

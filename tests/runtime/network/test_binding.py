@@ -14,7 +14,7 @@ from tailrace.runtime.eventloop.loop import EventLoop
 from tailrace.runtime.network.binding import ANY_PORT, Binding, ports_of
 from tailrace.runtime.network.listener import Listener
 from tailrace.spark.cluster.classic import Classic
-from tailrace.spark.slots.provider import SparkSlots
+from tailrace.spark.slots.worker_launch import SparkSlots
 from tests.ports import free_ports
 
 TOKEN = bytes(range(32))

@@ -10,7 +10,7 @@ import pytest
 
 import tailrace as tr
 from tailrace.elements.batches import Rows
-from tailrace.elements.frames import ChannelName, decode
+from tailrace.elements.frame_codec import ChannelName, decode
 from tailrace.errors import CheckpointCorrupt, IncompatibleState, InternalError
 from tailrace.state.parts import LogOf
 from tailrace.task.channels.channel_logs import LogFrame, Recording, log_frame, restored_frame

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tailrace.elements.batches import Columns, Rows
-from tailrace.elements.frames import decode, encoded_size
+from tailrace.elements.frame_codec import decode, encoded_size
 from tailrace.elements.markers import WaveMark
 from tailrace.elements.spills import FrameSpill
 from tailrace.elements.timestamps import NO_TIME

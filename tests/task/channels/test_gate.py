@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.elements.batches import Columns, Rows
-from tailrace.elements.frames import ChannelId, ChannelName, decode, encode_batch, encode_marker
+from tailrace.elements.frame_codec import ChannelId, ChannelName, decode, encode_batch, encode_marker
 from tailrace.elements.markers import EndOfInput, IdleChannel, Watermark
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
 from tailrace.errors import ProtocolViolation, UserCodeError

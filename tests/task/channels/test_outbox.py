@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tailrace.elements.batches import Columns, Rows
-from tailrace.elements.frames import ChannelId, decode
+from tailrace.elements.frame_codec import ChannelId, decode
 from tailrace.elements.markers import EndOfInput, IdleChannel, Watermark, WaveMark
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
 from tailrace.errors import InternalError

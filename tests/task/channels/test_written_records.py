@@ -15,7 +15,7 @@ import pytest
 
 from tailrace.elements.batches import Rows
 from tailrace.elements.cuts import CutRequest
-from tailrace.elements.frames import ChannelId, decode
+from tailrace.elements.frame_codec import ChannelId, decode
 from tailrace.protocol.snapshot import Abort, Complete, Trigger
 from tailrace.state.format import checksum
 from tailrace.state.manifest import Manifest

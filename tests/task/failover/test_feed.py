@@ -6,7 +6,7 @@ import pytest
 
 from tailrace.elements.batches import Rows
 from tailrace.elements.cuts import CutRequest
-from tailrace.elements.frames import HISTORY, ChannelId, Element, Frame, decode, encode_batch
+from tailrace.elements.frame_codec import HISTORY, ChannelId, Element, Frame, decode, encode_batch
 from tailrace.elements.markers import Barrier, EndOfInput
 from tailrace.protocol.replay import Copy, Gained
 from tailrace.task.channels.spilling import MemorySpill

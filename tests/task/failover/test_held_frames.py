@@ -8,7 +8,7 @@ import pytest
 
 import tailrace as tr
 from tailrace.elements.batches import Rows
-from tailrace.elements.frames import ChannelId, decode, encode_batch, encode_history
+from tailrace.elements.frame_codec import ChannelId, decode, encode_batch, encode_history
 from tailrace.protocol.replay import Gained, WorkerLost, bits_of, decode_gained, encode_gained
 from tailrace.task.channels.services import Services
 from tailrace.task.channels.spilling import MemorySpill

@@ -20,7 +20,7 @@ import tailrace as tr
 from search.watchers.shadows import differences_of_state, differences_of_the_rest
 from tailrace.elements.batches import Rows
 from tailrace.elements.cuts import CutRequest
-from tailrace.elements.frames import ChannelId, decode
+from tailrace.elements.frame_codec import ChannelId, decode
 from tailrace.elements.markers import IdleChannel, Watermark
 from tailrace.graph.plan import Plan
 from tailrace.protocol.termination import StartWave

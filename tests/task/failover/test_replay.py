@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import tailrace as tr
-from tailrace.elements.frames import HISTORY, decode
+from tailrace.elements.frame_codec import HISTORY, decode
 from tailrace.graph.plan import Plan
 from tailrace.protocol.flow import Producer
 from tailrace.task.channels.inputs import InputChannel

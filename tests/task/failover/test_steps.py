@@ -9,7 +9,7 @@ import pytest
 
 import tailrace as tr
 from tailrace.elements.cuts import CutRequest
-from tailrace.elements.frames import ChannelId
+from tailrace.elements.frame_codec import ChannelId
 from tailrace.elements.markers import Barrier
 from tailrace.state.memory_backend import MemoryBackend
 from tailrace.task.channels.services import Services

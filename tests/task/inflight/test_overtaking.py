@@ -15,7 +15,7 @@ import pytest
 import tailrace as tr
 from tailrace.coordinator.durability.manifest_entries import in_flight
 from tailrace.elements.cuts import CutKind, CutRequest
-from tailrace.elements.frames import decode
+from tailrace.elements.frame_codec import decode
 from tailrace.elements.markers import Barrier, EndOfInput, Watermark
 from tailrace.protocol.deployment import Welcome
 from tailrace.protocol.snapshot import Complete, Trigger

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tailrace.elements.cuts import CutRequest
-from tailrace.elements.frames import ChannelId
+from tailrace.elements.frame_codec import ChannelId
 from tailrace.protocol.snapshot import Abort, Declined, Trigger
 from tailrace.state.manifest import Manifest
 from tailrace.storage.reading import load_index

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tailrace.elements.batches import Rows
-from tailrace.elements.frames import decode
+from tailrace.elements.frame_codec import decode
 from tailrace.errors import IncompatibleState
 from tailrace.graph.operators import Broadcast, Custom, Forward, Hash, Partitioning, Rebalance
 from tailrace.task.channels.channel_logs import LogFrame, log_frame

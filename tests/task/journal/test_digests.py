@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from tailrace.elements.batches import Batch, Columns, Rows
-from tailrace.elements.frames import ChannelId, decode, encode_batch
+from tailrace.elements.frame_codec import ChannelId, decode, encode_batch
 from tailrace.elements.markers import EndOfInput, IdleChannel, Watermark
 from tailrace.elements.timestamps import MIN_TIME, NO_TIME
 from tailrace.task.journal.digests import Digest

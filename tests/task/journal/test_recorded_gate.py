@@ -1,7 +1,7 @@
 """Reads of a gate whose worker may be replaced: a replay reads what was read, wherever watermarks are by then."""
 
 from tailrace.elements.batches import Rows
-from tailrace.elements.frames import ChannelId
+from tailrace.elements.frame_codec import ChannelId
 from tailrace.elements.markers import Watermark
 from tailrace.task.channels.inputs import InputChannel
 from tailrace.task.journal.facts import Facts

@@ -6,7 +6,7 @@ from typing import Any
 
 from tailrace.elements.batches import Rows
 from tailrace.elements.cuts import CutRequest
-from tailrace.elements.frames import encode_batch
+from tailrace.elements.frame_codec import encode_batch
 from tailrace.elements.markers import WaveMark
 from tailrace.task.channels.outbox import OutputEdge
 from tailrace.task.channels.spilling import MemorySpill

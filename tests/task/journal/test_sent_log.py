@@ -12,7 +12,7 @@ import pytest
 import tailrace as tr
 from tailrace.elements.batches import Rows
 from tailrace.elements.cuts import CutRequest
-from tailrace.elements.frames import ChannelId, decode
+from tailrace.elements.frame_codec import ChannelId, decode
 from tailrace.elements.markers import Barrier
 from tailrace.elements.spills import FrameSpill
 from tailrace.errors import InternalError

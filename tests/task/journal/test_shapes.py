@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tailrace.elements.batches import Rows
-from tailrace.elements.frames import ChannelId, Element, Frame, decode, encode_batch, encode_marker
+from tailrace.elements.frame_codec import ChannelId, Element, Frame, decode, encode_batch, encode_marker
 from tailrace.elements.markers import EndOfInput, IdleChannel, Marker, Rest, Watermark, WaveMark
 from tailrace.errors import CheckpointCorrupt
 from tailrace.task.journal.shapes import in_shape, shape_of

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import tailrace as tr
-from tailrace.elements.frames import ChannelId
+from tailrace.elements.frame_codec import ChannelId
 from tailrace.elements.markers import EndOfInput, IdleChannel, Marker, Watermark
 from tailrace.graph.plan import make_plan
 from tailrace.task.channels.services import Services

@@ -11,7 +11,7 @@ import pytest
 import tailrace as tr
 from tailrace.elements.batches import Rows
 from tailrace.elements.cuts import CutRequest
-from tailrace.elements.frames import BARRIER, END, ROWS, WATERMARK, ChannelId, decode
+from tailrace.elements.frame_codec import BARRIER, END, ROWS, WATERMARK, ChannelId, decode
 from tailrace.elements.markers import Barrier, EndOfInput, Watermark
 from tailrace.elements.timestamps import MIN_TIME
 from tailrace.protocol.snapshot import SubtaskAck

@@ -16,7 +16,7 @@ import pytest
 import tailrace as tr
 from tailrace.elements.batches import Batch, Rows
 from tailrace.elements.cuts import CutRequest
-from tailrace.elements.frames import ChannelId, encode_batch, encode_marker
+from tailrace.elements.frame_codec import ChannelId, encode_batch, encode_marker
 from tailrace.elements.keygroups import owner
 from tailrace.elements.keys import key_group
 from tailrace.elements.markers import EndOfInput, IdleChannel, Marker, Watermark

@@ -9,7 +9,7 @@ import pytest
 
 import tailrace as tr
 from tailrace.elements.cuts import CutRequest
-from tailrace.elements.frames import ChannelName
+from tailrace.elements.frame_codec import ChannelName
 from tailrace.protocol.snapshot import Ack
 from tailrace.state.backend import Block
 from tailrace.state.format import (

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import pytest
 
-from tailrace.elements.frames import ChannelName
+from tailrace.elements.frame_codec import ChannelName
 from tailrace.protocol.deployment import Deploy, Failed, FailureKind, Peer, Publish
 from tailrace.state.format import Placed, TableInfo
 from tailrace.state.parts import BlockOf, ChainsOf, LogOf, MetaOf, TablesOf

@@ -11,7 +11,7 @@ import pytest
 import tailrace as tr
 from tailrace.elements.batches import Rows
 from tailrace.elements.cuts import CutKind, CutRequest
-from tailrace.elements.frames import ChannelId, decode, encode_batch, encode_grant, encode_marker
+from tailrace.elements.frame_codec import ChannelId, decode, encode_batch, encode_grant, encode_marker
 from tailrace.elements.markers import Barrier, EndOfInput
 from tailrace.errors import InternalError, ProtocolViolation
 from tailrace.protocol.deployment import (

@@ -27,7 +27,7 @@ thread."""
 
 
 class SlotProvider(Protocol):
-    """A provider of worker processes. `tailrace.spark.slots.provider` runs them as Spark jobs."""
+    """A provider of worker processes. `tailrace.spark.slots.worker_launch` runs them as Spark jobs."""
 
     def listen_at(self) -> Binding:
         """The binding at which workers reach the coordinator. Raises `ConfigError` for settings that give no place."""

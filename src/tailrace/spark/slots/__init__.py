@@ -1,6 +1,6 @@
 """Workers as Spark tasks.
 
-- `provider`: one Spark job with a single task for each worker slot; implements `runtime.driver.slots`.
+- `worker_launch`: the start of workers: a Spark job with a single task for each slot. Implements `runtime.driver.slots`.
 - `threads`: the threads of the driver that keep these Spark jobs. `profiles`: the share of a core that a task takes.
 - `rooms`: how many task slots there are for an elastic job.
 - `reachability`: whether executors can connect to this process.

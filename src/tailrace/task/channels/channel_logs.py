@@ -20,7 +20,7 @@ import msgspec
 import numpy as np
 
 from tailrace.elements.batches import Batch, Rows, concat, joinable
-from tailrace.elements.frames import ChannelId, Frame, decode
+from tailrace.elements.frame_codec import ChannelId, Frame, decode
 from tailrace.elements.valueclasses import ChangedClass, renewal
 from tailrace.errors import CheckpointCorrupt, IncompatibleState, InternalError, ProtocolViolation
 from tailrace.state.parts import LogOf

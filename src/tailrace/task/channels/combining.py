@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tailrace.elements.batches import Batch, Rows
-from tailrace.elements.frames import encoded_size
+from tailrace.elements.frame_codec import encoded_size
 from tailrace.elements.timestamps import NO_TIME
 from tailrace.errors import message_of
 from tailrace.task.channels.keys import are_plain, key_of_state

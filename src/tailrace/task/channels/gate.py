@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tailrace.elements.batches import Batch, concat, joinable
-from tailrace.elements.frames import ChannelId, Element, Frame
+from tailrace.elements.frame_codec import ChannelId, Element, Frame
 from tailrace.elements.markers import COUNTED, Barrier, EndOfInput, IdleChannel, Marker, Watermark
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
 from tailrace.errors import InternalError, ProtocolViolation, UserCodeError, error_text

@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from tailrace.elements.batches import Batch
-from tailrace.elements.frames import ChannelId, ChannelName, Element, Frame
+from tailrace.elements.frame_codec import ChannelId, ChannelName, Element, Frame
 from tailrace.elements.markers import EndOfInput, Marker
 from tailrace.elements.timestamps import MIN_TIME
 from tailrace.protocol.flow import Consumer

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from tailrace.elements.batches import Batch
-from tailrace.elements.frames import Frame, decode
+from tailrace.elements.frame_codec import Frame, decode
 from tailrace.errors import CheckpointCorrupt, InternalError, ProtocolViolation
 from tailrace.state.format import Placed
 from tailrace.task.channels.written_records import Indexes, Span

@@ -17,7 +17,7 @@ from typing import Any
 
 from tailrace.elements.batches import Batch, Rows, concat, joinable
 from tailrace.elements.cuts import CutRequest
-from tailrace.elements.frames import ChannelId, encode_batch, encode_marker, encoded_size
+from tailrace.elements.frame_codec import ChannelId, encode_batch, encode_marker, encoded_size
 from tailrace.elements.markers import COUNTED, Barrier, EndOfInput, IdleChannel, Marker, Watermark
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
 from tailrace.errors import InternalError, short_repr

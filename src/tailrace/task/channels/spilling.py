@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from tailrace.elements.batches import Batch, Columns, Rows
-from tailrace.elements.frames import ChannelId, decode, encode_batch, encoded_size
+from tailrace.elements.frame_codec import ChannelId, decode, encode_batch, encoded_size
 from tailrace.elements.spills import FrameSpill
 from tailrace.state.pickle_roundtrip import comes_back
 from tailrace.task.channels.copies import unpicklable

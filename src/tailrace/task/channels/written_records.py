@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tailrace.elements.frames import ChannelId
+from tailrace.elements.frame_codec import ChannelId
 
 Indexes = np.ndarray[Any, np.dtype[np.int64]]
 

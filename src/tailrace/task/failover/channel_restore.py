@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tailrace.elements.batches import Batch
-from tailrace.elements.frames import ChannelId, ChannelName, Element, Frame, encode_batch, readdress
+from tailrace.elements.frame_codec import ChannelId, ChannelName, Element, Frame, encode_batch, readdress
 from tailrace.elements.markers import IdleChannel, Marker
 from tailrace.graph.plan import Plan
 from tailrace.state.format import LogKind

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from tailrace.elements.frames import ChannelId, Element, Frame, encode_history, encode_marker
+from tailrace.elements.frame_codec import ChannelId, Element, Frame, encode_history, encode_marker
 from tailrace.elements.markers import Barrier, EndOfInput, Marker
 from tailrace.protocol.flow import Producer
 from tailrace.protocol.following import Feeds, Followed

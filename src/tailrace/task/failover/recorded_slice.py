@@ -7,7 +7,7 @@ from collections.abc import Mapping, Set
 from functools import partial
 from typing import NamedTuple
 
-from tailrace.elements.frames import HISTORY, ChannelId, Frame, is_barrier
+from tailrace.elements.frame_codec import HISTORY, ChannelId, Frame, is_barrier
 from tailrace.errors import ProtocolViolation
 from tailrace.graph.plan import Plan
 from tailrace.protocol.deployment import Progress

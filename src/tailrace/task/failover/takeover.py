@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from tailrace.elements.frames import ChannelId, encode_history
+from tailrace.elements.frame_codec import ChannelId, encode_history
 from tailrace.protocol.deployment import OperatorEvent, Progress
 from tailrace.protocol.replay import (
     Came,

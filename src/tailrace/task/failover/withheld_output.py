@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from tailrace.elements.batches import Batch
 from tailrace.elements.cuts import CutRequest
-from tailrace.elements.frames import decode
+from tailrace.elements.frame_codec import decode
 from tailrace.elements.markers import Barrier, EndOfInput
 from tailrace.errors import GraphError
 from tailrace.task.channels.spilling import frame_of

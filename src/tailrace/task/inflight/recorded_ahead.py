@@ -8,7 +8,7 @@ the cut were written for nothing: that is the price.
 
 from __future__ import annotations
 
-from tailrace.elements.frames import ChannelId
+from tailrace.elements.frame_codec import ChannelId
 from tailrace.task.channels.channel_logs import LogFrame
 from tailrace.task.inflight.recording import InFlightRecording
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tailrace.elements.batches import Batch
-from tailrace.elements.frames import ChannelId, Element, Frame, encode_marker
+from tailrace.elements.frame_codec import ChannelId, Element, Frame, encode_marker
 from tailrace.elements.markers import Barrier, EndOfInput, IdleChannel, Marker, Rest, Watermark, WaveMark
 from tailrace.elements.timestamps import MIN_TIME
 from tailrace.errors import InternalError

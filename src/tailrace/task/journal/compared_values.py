@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import replace
 
 from tailrace.elements.batches import Batch
-from tailrace.elements.frames import ChannelId
+from tailrace.elements.frame_codec import ChannelId
 from tailrace.elements.valuedigests import ValueDigest, ValueWriter
 from tailrace.task.channels.outbox import OutputChannel
 

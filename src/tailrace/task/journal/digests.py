@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from zlib import crc32
 
-from tailrace.elements.frames import Element, Frame
+from tailrace.elements.frame_codec import Element, Frame
 from tailrace.elements.markers import Marker
 from tailrace.elements.timestamps import NO_TIME
 

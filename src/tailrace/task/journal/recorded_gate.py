@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
 from tailrace.elements.batches import Batch, concat
-from tailrace.elements.frames import ChannelId, Element, Frame
+from tailrace.elements.frame_codec import ChannelId, Element, Frame
 from tailrace.elements.markers import COUNTED, TIMES, Barrier, IdleChannel, Marker, Watermark
 from tailrace.elements.timestamps import MIN_TIME
 from tailrace.task.channels.gate import Gate, decode, in_memory

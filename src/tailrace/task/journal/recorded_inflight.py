@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tailrace.elements.frames import Element
+from tailrace.elements.frame_codec import Element
 from tailrace.graph.plan import Plan, Vertex
 from tailrace.task.channels.channel_logs import Log
 from tailrace.task.channels.gate import Gate

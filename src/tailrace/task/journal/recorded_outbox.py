@@ -8,7 +8,7 @@ from collections.abc import Container
 from dataclasses import dataclass, field
 
 from tailrace.elements.batches import Batch
-from tailrace.elements.frames import ChannelId, decode
+from tailrace.elements.frame_codec import ChannelId, decode
 from tailrace.elements.markers import COUNTED, Barrier, IdleChannel, Marker
 from tailrace.elements.timestamps import MIN_TIME
 from tailrace.elements.valuedigests import ValueDigest

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 
-from tailrace.elements.frames import decode, encode_batch, encode_marker
+from tailrace.elements.frame_codec import decode, encode_batch, encode_marker
 from tailrace.elements.markers import TIMES, Barrier, EndOfInput, IdleChannel, Marker
 from tailrace.elements.spills import FrameSpill
 from tailrace.errors import InternalError

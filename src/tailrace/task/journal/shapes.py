@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 
 from tailrace.elements.batches import Batch, concat
-from tailrace.elements.frames import Element, Frame
+from tailrace.elements.frame_codec import Element, Frame
 from tailrace.elements.markers import Marker, Rest, WaveMark
 from tailrace.errors import CheckpointCorrupt
 from tailrace.task.channels.inputs import count_of

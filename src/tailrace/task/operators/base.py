@@ -15,7 +15,7 @@ from tailrace.api.failing import FAIL, NOTED
 from tailrace.api.functions import Function
 from tailrace.elements.batches import Batch, Rows
 from tailrace.elements.columns.schemas import OneSchema
-from tailrace.elements.frames import ChannelName
+from tailrace.elements.frame_codec import ChannelName
 from tailrace.elements.markers import SpanRound
 from tailrace.elements.timestamps import MIN_TIME, NO_TIME
 from tailrace.errors import IncompatibleState, UserCodeError

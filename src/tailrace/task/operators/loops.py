@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from tailrace.elements.batches import Batch
-from tailrace.elements.frames import ChannelName
+from tailrace.elements.frame_codec import ChannelName
 from tailrace.elements.markers import SpanRound, WaveMark
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
 from tailrace.elements.valueclasses import Shapes

@@ -7,7 +7,7 @@ above the waterline in production, the simulator in tests.
 from __future__ import annotations
 
 from tailrace.elements.cuts import CutRequest
-from tailrace.elements.frames import GRANT, ROWS, ChannelId, Frame, encode_grant
+from tailrace.elements.frame_codec import GRANT, ROWS, ChannelId, Frame, encode_grant
 from tailrace.elements.timestamps import MAX_TIME
 from tailrace.errors import ProtocolViolation
 from tailrace.graph.plan import Plan

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from tailrace.elements.frames import ChannelId
+from tailrace.elements.frame_codec import ChannelId
 from tailrace.elements.timestamps import MAX_TIME
 from tailrace.errors import ProtocolViolation
 from tailrace.graph.plan import Nest, Plan

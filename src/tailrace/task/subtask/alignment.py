@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tailrace.elements.cuts import CutRequest
-from tailrace.elements.frames import ChannelId
+from tailrace.elements.frame_codec import ChannelId
 from tailrace.task.channels.gate import Gate
 from tailrace.task.inflight.recording import InFlightRecording
 

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tailrace.elements.frames import ChannelId
+from tailrace.elements.frame_codec import ChannelId
 from tailrace.elements.markers import Rest, RoundEnd, WaveMark
 from tailrace.elements.timestamps import LAST_TIME, MAX_TIME
 from tailrace.protocol.message_codec import NestCommand

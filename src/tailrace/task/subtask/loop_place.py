@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, Literal
 
-from tailrace.elements.frames import ChannelId
+from tailrace.elements.frame_codec import ChannelId
 from tailrace.graph.plan import Nest, Plan, Vertex
 from tailrace.graph.scope import StreamScope, path_of
 from tailrace.protocol.termination import Scope

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tailrace.elements.batches import Batch
-from tailrace.elements.frames import ChannelId
+from tailrace.elements.frame_codec import ChannelId
 from tailrace.elements.markers import WaveMark
 from tailrace.elements.timestamps import LAST_TIME, MAX_TIME, MIN_TIME, NO_TIME
 from tailrace.errors import InternalError

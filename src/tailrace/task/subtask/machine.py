@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tailrace.elements.cuts import CutRequest
-from tailrace.elements.frames import ChannelId, Element
+from tailrace.elements.frame_codec import ChannelId, Element
 from tailrace.elements.markers import Barrier
 from tailrace.elements.timestamps import LAST_TIME, MAX_TIME, MIN_TIME
 from tailrace.errors import InternalError

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tailrace.api.restore.compatibility import goes_to, may_be_dropped
-from tailrace.elements.frames import ChannelId, ChannelName, Element, Frame, decode
+from tailrace.elements.frame_codec import ChannelId, ChannelName, Element, Frame, decode
 from tailrace.elements.keygroups import group_range
 from tailrace.elements.markers import IdleChannel, Marker, Watermark
 from tailrace.errors import CheckpointCorrupt, IncompatibleState, ProtocolViolation

@@ -3,7 +3,7 @@ the recording of records in flight."""
 
 from __future__ import annotations
 
-from tailrace.elements.frames import ChannelId
+from tailrace.elements.frame_codec import ChannelId
 from tailrace.graph.plan import Plan, Vertex
 from tailrace.task.channels.gate import Gate
 from tailrace.task.channels.inputs import InputChannel

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tailrace.elements.batches import Batch
-from tailrace.elements.frames import ChannelId
+from tailrace.elements.frame_codec import ChannelId
 from tailrace.elements.markers import Barrier, EndOfInput, IdleChannel, Marker, Watermark
 from tailrace.elements.timestamps import LAST_TIME, MAX_TIME
 from tailrace.errors import InternalError, UserCodeError

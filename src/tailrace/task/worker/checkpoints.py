@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from tailrace.elements.frames import decode
+from tailrace.elements.frame_codec import decode
 from tailrace.elements.valueclasses import Shapes, merge
 from tailrace.errors import InternalError
 from tailrace.protocol.snapshot import Ack, SubtaskAck, Transaction

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from tailrace.elements.frames import BARRIER, HISTORY, ChannelId, Frame, encode_grant
+from tailrace.elements.frame_codec import BARRIER, HISTORY, ChannelId, Frame, encode_grant
 from tailrace.errors import InternalError, ProtocolViolation, TailraceError
 from tailrace.protocol.deployment import Peer
 from tailrace.protocol.following import Follow

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from tailrace.elements.frames import decode
+from tailrace.elements.frame_codec import decode
 from tailrace.protocol.deployment import Deploy
 from tailrace.protocol.following import Follow, NotFollowed
 from tailrace.protocol.message_codec import StandbyCommand

@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Callable, Iterable
 from typing import assert_never, overload
 
-from tailrace.elements.frames import decode as decode_frame
+from tailrace.elements.frame_codec import decode as decode_frame
 from tailrace.errors import ProtocolViolation, TailraceError
 from tailrace.protocol.deployment import (
     Deploy,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tailrace.elements.batches import Batch, Columns, Rows
 from tailrace.elements.cuts import CutKind, CutRequest
-from tailrace.elements.frames import (
+from tailrace.elements.frame_codec import (
     COLUMNS,
     ROWS,
     ChannelId,
