@@ -43,7 +43,7 @@ class LogFrame:
     """Round that the records wait for, in a loop in rounds; 0: none."""
     count: int
     data: bytes
-    """One frame (`elements.frames`), of no channel."""
+    """One frame (`elements.frame_codec`), of no channel."""
     holds: tuple[Numbered, ...] = ()
     """Numbers of the records, in order, if they are numbered."""
 
