@@ -109,8 +109,8 @@ class Placed(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LogPiece(msgspec.Struct, frozen=True, array_like=True):
-    """Some records of a log, in order. A piece is one frame (`elements.frame_codec`) of whole records, with their key groups if
-    they have any, or a part of a frame."""
+    """Some records of a log, in order. A piece is one frame (`elements.frame_codec`) of whole records, with their key groups
+    if they have any, or a part of a frame."""
 
     offset: int
     length: int
