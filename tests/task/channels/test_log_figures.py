@@ -17,7 +17,7 @@ from tests.task.worker.test_restore import Crew, counted
 
 
 def crew(depth: int) -> Crew:
-    made = Crew(counted, 2, count=300)
+    made = Crew(counted, 2, count=600)
     made.spec = replace(made.spec, depth=depth)
     return made.deploy()
 
