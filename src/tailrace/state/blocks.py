@@ -18,6 +18,7 @@ BLOCK_ENTRIES = 2_048
 """Largest number of entries in a block."""
 BLOCK_BYTES = 256 * 1024
 """Bytes of single values and long texts at which a block is closed."""
+_TEXTS = {str, bytes}
 
 
 class _Bucket:
@@ -144,6 +145,20 @@ class Blocks:
         bucket.singles += encoded
         bucket.count, bucket.size = count, size
 
+    def put_values(self, table: StateTable, group: int, keys: list[Any], values: list[Any]) -> None:
+        """Adds entries of one group, whose values are all plain or all tuples of plain ones (`all_immutable`)."""
+        bucket, size = self._bucket(table, group), _texts_size(values)
+        if table.codec.name != "pickle" or bucket.count + len(keys) > BLOCK_ENTRIES or size > BLOCK_BYTES // 4:
+            for key, value in zip(keys, values, strict=True):
+                self.put(table, group, key, value, None)
+            return
+        bucket.keys += keys
+        bucket.values += values
+        bucket.count += len(keys)
+        bucket.size += size
+        if bucket.count >= BLOCK_ENTRIES or bucket.size >= BLOCK_BYTES:
+            self._close(table, group, bucket)
+
     def _close(self, table: StateTable, group: int, bucket: _Bucket) -> None:
         del self._buckets[table.index, group]
         self._ready.append(self._block(table, group, bucket))
@@ -166,3 +181,14 @@ class Blocks:
                 self._encoder.check_key(table, key)
             raise
         return Block(table.index, group, bucket.count, data)
+
+
+def _texts_size(values: list[Any]) -> int:
+    """The length of all texts and bytes among plain values, or in tuples of plain values."""
+    kinds = set(map(type, values))
+    if tuple in kinds:
+        values = list(chain.from_iterable(values))
+        kinds = set(map(type, values))
+    if kinds <= _TEXTS:
+        return sum(map(len, values))
+    return 0 if kinds.isdisjoint(_TEXTS) else sum(len(one) for one in values if type(one) in _TEXTS)

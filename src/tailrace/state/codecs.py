@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import pickle
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import date, datetime, timedelta
 from decimal import Decimal
+from itertools import chain
 from typing import Any, NamedTuple, Optional
 from uuid import UUID
 
@@ -35,6 +36,7 @@ _PLAIN: frozenset[type] = frozenset(
     (type(None), bool, int, float, complex, str, bytes, Decimal, datetime, date, timedelta, UUID)
 )
 _FROZEN = (tuple, frozenset)
+_TUPLES = {tuple}
 
 Encode = Callable[[Any], bytes]
 Decode = Callable[[Any], Any]
@@ -57,6 +59,13 @@ def immutable(value: Any) -> bool:
     if kind in _FROZEN:
         return _PLAIN.issuperset(map(type, value)) or all(map(immutable, value))
     return kind is StampedValue and immutable(value.value)
+
+
+def all_immutable(values: Collection[Any]) -> bool:
+    """True if values certainly cannot be changed in place, without a look at each of them: all of them are plain, or all are
+    tuples of plain ones."""
+    kinds = set(map(type, values))
+    return _PLAIN.issuperset(kinds) or (kinds == _TUPLES and _PLAIN.issuperset(map(type, chain.from_iterable(values))))
 
 
 class Codec(NamedTuple):

@@ -14,8 +14,8 @@ state of the cut, except objects that were handed out since; `_early` has the by
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
-from itertools import chain, islice
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import chain, compress, islice
 from typing import Any
 
 import msgspec
@@ -25,7 +25,7 @@ from tailrace.elements.keygroups import KeyGroups
 from tailrace.errors import InternalError, UserCodeError
 from tailrace.state.backend import Block
 from tailrace.state.blocks import Blocks, Encoder
-from tailrace.state.codecs import Codec, codec_for
+from tailrace.state.codecs import Codec, all_immutable, codec_for
 from tailrace.state.declarations import type_name
 from tailrace.state.format import TableInfo
 from tailrace.state.memory_tables import ExactBase, MemoryBase, Stored
@@ -340,7 +340,7 @@ class LayeredBackend:
         entries, deleted, groups, by = frozen.entries, frozen.deleted, self._groups, table.group_by
         everything, whole, known = self._everything, self._whole, self._known
         take, put, encoded = entries.popitem, base.put, not base.mutable
-        exact = table.exact is not None
+        exact, objects = table.exact is not None, base if isinstance(base, MemoryBase) else None
         # A group without a confirmed chain is written as a whole next time, too. Its changed keys need not be noted, unless
         # a checkpoint that was pending when `known` was determined may give the group a chain without these changes.
         noted = emit is None or self._overlapping
@@ -351,9 +351,19 @@ class LayeredBackend:
             if not entries:
                 frozen.unpack(_UNPACKED)
                 continue
-            count = min(len(entries), _PORTION)
-            for _ in range(count):
-                key, value = take()
+            pairs = [take() for _ in range(min(len(entries), _PORTION))]
+            keys, values = zip(*pairs, strict=True)
+            if objects is not None and early.keys().isdisjoint(keys) and (not exact or all_immutable(values)):
+                at = self._groups_of(table, keys)
+                objects.put_each(keys, values, at)
+                changed.update(dict.fromkeys(keys if noted else compress(keys, map(known.__contains__, at))))
+                if emit is not None and not everything:
+                    for key, value, group in zip(keys, values, at, strict=True):
+                        if group in known and group not in whole:
+                            emit(table, group, key, value, None)
+                yield len(pairs)
+                continue
+            for key, value in pairs:
                 try:
                     group = groups[key if by is None else by(key)]
                 except Exception:  # a key that the cache cannot look up
@@ -367,8 +377,16 @@ class LayeredBackend:
                 if emit is not None and not (everything or group in whole or group not in known):
                     emit(table, group, key, value, data)
             base.commit()
-            yield count
+            yield len(pairs)
         table.drop_frozen()
+
+    def _groups_of(self, table: StateTable, keys: Sequence[Any]) -> list[int]:
+        """The key groups of entries."""
+        by, groups = table.group_by, self._groups
+        try:
+            return list(map(groups.__getitem__, keys if by is None else map(by, keys)))
+        except Exception:  # a key that the cache cannot look up
+            return [self._group_of(table, key) for key in keys]
 
     def _drain_deleted(self, table: StateTable, frozen: Layer, changed: Keys, quietly: bool, noted: bool) -> int:
         """Removes a portion of the deleted keys of a frozen layer from the base, and returns their number. `noted`: each of
@@ -420,6 +438,8 @@ class LayeredBackend:
                 for keys, values, encoded in table.base.group(group, _PORTION):
                     if values is None:  # as encoded in `early`, before they went into the base
                         self._blocks.put_all(table, group, keys, encoded)
+                    elif early.keys().isdisjoint(keys) and all_immutable(values):
+                        self._blocks.put_values(table, group, keys, values)
                     else:
                         for key, value in zip(keys, values, strict=True):
                             known = early.get(key) if early else None

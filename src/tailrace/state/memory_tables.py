@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from tailrace.state.codecs import Codec
@@ -53,6 +53,15 @@ class MemoryBase:
         if added:
             self.alive[group] = self.alive.get(group, 0) + len(added)
             self.listed.setdefault(group, []).extend(added)
+
+    def put_each(self, keys: Sequence[Any], values: Iterable[Any], groups: Sequence[int]) -> None:
+        """Writes entries of different keys, each with its key group, as `put` does with one that has no `data`."""
+        held = self.values
+        added = [(key, group) for key, group in zip(keys, groups, strict=True) if key not in held]
+        held.update(zip(keys, values, strict=True))
+        for key, group in added:
+            self.alive[group] = self.alive.get(group, 0) + 1
+            self.listed.setdefault(group, []).append(key)
 
     def remove(self, key: Any, group: int) -> None:
         if key not in self.values:
