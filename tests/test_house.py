@@ -497,7 +497,6 @@ SHARED = {
     "Rounds",
     "Sink",
     "Source",
-    "Spill",
     "Table",
     "TextFiles",
 }
