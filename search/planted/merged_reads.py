@@ -11,6 +11,7 @@ from tailrace.elements.entrylog import EntryLog
 from tailrace.protocol.replay import Copy
 from tailrace.task.failover.recorded_slice import RecordedSlice
 from tailrace.task.failover.takeover import Resumed
+from tailrace.task.journal.history import History
 
 
 def _not_told_on() -> Patches:
@@ -81,7 +82,13 @@ def _cut_unmentioned() -> Patches:
     return [method(Copy, "reported_to", make)]
 
 
+def _behind_a_hole() -> Patches:
+    """Bug: a replacement is sent only those steps of its peers that the worker before it was not sent."""
+    return [method(History, "forget", lambda forget: lambda self, party: None)]
+
+
 TOGETHER_BUGS = (
+    Bug("a replacement is not sent what was sent before it", "counted", _behind_a_hole, executors_lost, seed=2),
     Bug("a lost replacement counts where the one before it was", "nested", _home_of_the_one_before, moving, seed=308),
     Bug("a cut history is passed on only with entries", "in_event_time", _cut_unmentioned, executors_lost, seed=80040),
     Bug("a party is not told which histories it needs", "counted", _nothing_needed, executors_lost, seed=4),

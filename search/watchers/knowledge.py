@@ -72,14 +72,20 @@ class Knowledge(Observer):
                 self._use(process, held, vectors.popleft())
 
     def _gaps(self, held: RecordedSlice) -> Iterator[str]:
-        """Copies that do not reach back to the newest complete checkpoint, though their owners' histories do, and whose
-        beginnings the coordinator does not have either."""
-        copies = self._world.coordinator.takeovers._copies
+        """Copies that, with what the coordinator has of these histories, do not reach back to the newest complete checkpoint.
+        It is the newest one that the coordinator knows: `Complete` may be on its way to the worker, and a replacement
+        restores no older one."""
+        coordinator = self._world.coordinator
+        claims, takeovers = coordinator.durability.claims, coordinator.takeovers
+        if held.incarnation != claims.deployed or not coordinator.course.flowing:
+            return  # all start again: nobody is replaced with what these copies have
+        complete = takeovers._complete
         for slot, copy in held.copies.items():
-            cut, other = copy.cuts.get(copy._complete), copies.get(slot)
-            if cut is None or cut >= copy.first or copy._gone:
+            other = takeovers._copies.get(slot, copy)
+            cut = other.cuts.get(complete) if complete else 0
+            if cut is None or cut >= copy.first or copy._gone or other._gone:
                 continue
-            if other is None or not other.first <= copy.first <= other.end:
+            if not other.first <= cut or not copy.first <= other.end:
                 yield f"turn {self._world.turns}: worker {held.slot} lacks what worker {slot} did from {cut} to {copy.first}"
 
     def _use(self, process: SimulatedProcess, held: RecordedSlice, vector: Vector) -> None:
