@@ -9,11 +9,11 @@ from unittest import mock
 from msgspec.structs import replace as replaced
 
 from search.planted.loops import facts_without
-from search.planted.patches import Bug, Patches, method
+from search.planted.patches import RANDOM, Bug, Patches, method
 from search.scenarios import Scenario
 from tailrace.coordinator.durability.checkpoints import CheckpointSettings
 from tailrace.coordinator.loops.termination import _Nest
-from tailrace.elements.timestamps import MAX_TIME
+from tailrace.elements.timestamps import LAST_TIME, MAX_TIME
 from tailrace.task.operators.loops import LeaveTask
 from tailrace.task.slice import nests
 from tailrace.task.subtask.loop import TaskLoop
@@ -165,6 +165,21 @@ def _decides_before_heads_have_gone() -> Patches:
     return [method(_Nest, "_have_gone", lambda _: lambda self, facts: True)]
 
 
+def _end_before_inputs_end() -> Patches:
+    """Bug: the end of event time leaves a loop that goes on from a checkpoint taken there, before its inputs have ended
+    once more."""
+
+    def make(release: Any) -> Any:
+        def early(self: _Nest, facts: Any) -> Any:
+            held = LAST_TIME if all(one.ended for one in facts) else None
+            with mock.patch("tailrace.coordinator.loops.termination.LAST_TIME", held):
+                return release(self, facts)
+
+        return early
+
+    return [method(_Nest, "_release", make)]
+
+
 LOOP_TIME_BUGS = (
     Bug("event time leaves a loop at once", "windowed_behind", _time_leaves_at_once),
     Bug("event time ends while some is on its way", "held_inside", _not_what_is_moving, _uneven, seed=124),
@@ -177,4 +192,5 @@ LOOP_TIME_BUGS = (
     Bug("event time leaves a nest by one level only", "silent_nest", _one_level_at_a_time, _left_alone),
     Bug("an input that has ended holds event time back", "silent_guest", _ended_input_holds_time, _left_alone),
     Bug("event time ends before heads have gone with it", "reminded", _decides_before_heads_have_gone, _uneven, seed=5),
+    Bug("the end of event time leaves a loop that goes on there", RANDOM, _end_before_inputs_end, seed=1198),
 )

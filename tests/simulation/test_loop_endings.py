@@ -327,3 +327,22 @@ def test_event_time_begins_again_in_a_loop_that_was_about_to_end_and_gets_new_in
     world = runs.begin(windows(more=False), seed=seed)
     assert world.run_until("CallFinish") and world.run_until("commit ") and world.run_until("done")
     runs.finish(windows(more=True), Counter((key, float(at), n) for (key, at), n in counts.items()), seed=seed)
+
+
+def held_behind(env: tr.Environment) -> tr.DataStream:
+    """Behind a loop functions hold all until their input ends, and windows of a number of records have what is left then."""
+    hops = numbers(env, 30, uid="numbers").map(lambda i: (i, i % 4), uid="hops")
+    hops = hops.assign_timestamps(lambda hop: hop[0], uid="times")
+    kept = hops.iterate(count_down, uid="loop").rebalance().process(Hoard(), uid="hoard")
+    windows = kept.key_by(lambda hop: hop[0] % 2).window(tr.CountWindow(20, partial_at_end=True))
+    return windows.aggregate(uid="windows", n=tr.Count()).map(lambda r: (r.key, r.n), uid="counts")
+
+
+def test_behind_a_loop_that_goes_on_at_the_end_of_its_event_time_that_end_comes_with_the_last_record(
+    runs: Runs,
+) -> None:
+    """The checkpoint is of the moment when event time in the loop has come to its end. When the job goes on, a wave finds it
+    there before the inputs of the loop have ended once more."""
+    world = runs.begin(held_behind)
+    assert world.run_until("CallFinish") and world.run_until("commit ") and world.run_until("done")
+    runs.finish(held_behind, Counter({(0, 15): 1, (1, 15): 1}))

@@ -287,6 +287,21 @@ def test_at_the_end_event_time_goes_on_loop_by_loop_without_a_pause() -> None:
     assert desk.said() == [CallFinish(0, 1)], "what leaves the nest itself waits for its end"
 
 
+def test_a_loop_that_goes_on_at_the_end_of_event_time_lets_that_out_only_with_its_own_end() -> None:
+    """It goes on from a checkpoint that was taken there, and its inputs have not ended once more when the wave comes."""
+    desk = Desk()
+    for slot in range(2):
+        desk.say(slot, EventTimeMoved(0, LAST_TIME))
+    desk.report(1, times(LAST_TIME), times(LAST_TIME))
+    desk.wait(PAUSE)
+    desk.report(2, times(LAST_TIME), times(LAST_TIME))
+    assert desk.said() == [StartWave(0, 1), StartWave(0, 2)]
+    assert desk.nests.next_tick() is None, "no wave will let more out"
+    desk.quiet()
+    desk.report(3, times(LAST_TIME, ended=True), times(LAST_TIME, ended=True))
+    assert desk.said() == [StartWave(0, 3), CallFinish(0, 1)]
+
+
 @pytest.mark.parametrize(
     ("slot", "message"),
     [

@@ -291,11 +291,11 @@ class _Nest:
 
     def _release(self, facts: list[WaveFacts]) -> Sent:
         """Releases event time behind the leaves, where it may go on farther than before. At the end of event time only
-        loops inside this nest get a release: leaves of the nest itself get that time from the end of their inputs."""
-        ending = all(one.ended for one in facts)
+        loops inside this nest get a release: leaves of the nest itself get that time from the end of their inputs. A loop
+        that goes on from a checkpoint may be at the end of event time before its inputs have ended once more."""
         times: list[tuple[Scope, int]] = []
         for scope, time in sorted(left_behind(facts).items()):
-            if ending and time == LAST_TIME and len(scope) == 1:
+            if time == LAST_TIME and len(scope) == 1:
                 continue
             if time == MAX_TIME:
                 if scope not in self.idle:
@@ -326,7 +326,7 @@ class _Nest:
         entry_time = self._entry_time()
         if entry_time == MAX_TIME:
             return scope not in self.idle
-        if entry_time == LAST_TIME and all(one.ended for one in facts):
+        if entry_time == LAST_TIME:
             return False  # the end comes with that of the input
         return scope in self.idle or self.released.get(scope, MIN_TIME) < entry_time
 

@@ -430,7 +430,7 @@ class LeaveTask(OperatorTask, LeaveCutState):
     it.
 
     Invariant E1: `released` never decreases, and no record from before it comes out of the loop any more, but for what
-    was late inside.
+    was late inside. The end of event time leaves an outermost loop with the end of the stream only.
     """
 
     generates_watermarks = True
