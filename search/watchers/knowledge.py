@@ -72,9 +72,9 @@ class Knowledge(Observer):
                 self._use(process, held, vectors.popleft())
 
     def _gaps(self, held: RecordedSlice) -> Iterator[str]:
-        """Copies that, with what the coordinator has of these histories, do not reach back to the newest complete checkpoint.
-        It is the newest one that the coordinator knows: `Complete` may be on its way to the worker, and a replacement
-        restores no older one."""
+        """Copies that, with what the coordinator has of these histories, do not reach back to the newest complete
+        checkpoint. It is the newest one that the coordinator knows: `Complete` may be on its way to the worker, and a
+        replacement restores no older one."""
         coordinator = self._world.coordinator
         claims, takeovers = coordinator.durability.claims, coordinator.takeovers
         if held.incarnation != claims.deployed or not coordinator.course.flowing:
