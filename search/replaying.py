@@ -12,7 +12,7 @@ import msgspec
 from search.watchers.checker import BOOKS, Book, Ledger
 from tailrace.elements.frame_codec import decode as decode_frame
 from tailrace.errors import ProtocolViolation
-from tailrace.task.journal.recorded_answers import ReplayedAnswers
+from tailrace.task.journal.outside_answers import ReplayedAnswers
 from tailrace.task.worker.eventlog import action_bytes, decode
 from tailrace.testing.recording import WorkerRecording, job_of
 

@@ -469,7 +469,7 @@ def test_no_room_but_its_own_knows_failover() -> None:
         if not (where := file.relative_to(SOURCE).as_posix()).startswith(FAILOVER_ROOMS)
         and (names := failover_in(_parsed(file.read_text(encoding="utf-8"))))
     }
-    assert set(found) == set(FAILOVER_NAMED), f"chosen when a slice is made (`task.failover.recorded_slice`): {found}"
+    assert set(found) == set(FAILOVER_NAMED), f"chosen when a slice is made (`task.failover.replayable_slice`): {found}"
 
 
 def test_what_knows_failover_is_seen() -> None:

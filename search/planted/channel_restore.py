@@ -19,8 +19,8 @@ from tailrace.connectors.file_marks import Mark
 from tailrace.connectors.followed import FollowedFile
 from tailrace.connectors.following import Following
 from tailrace.state.layers import LayeredBackend
-from tailrace.task.failover.recorded_slice import RecordedSlice
-from tailrace.task.journal import recorded_answers
+from tailrace.task.failover.replayable_slice import ReplayableSlice
+from tailrace.task.journal import outside_answers
 from tailrace.task.journal.compared_values import ComparedValues
 from tailrace.task.operators.sources.source import SourceTask
 from tailrace.task.operators.sources.split_readers import SharedReader
@@ -53,7 +53,7 @@ def _read_by_turns() -> Patches:
 
 def _opened_anew() -> Patches:
     """Bug: what functions and sources request when they are opened, a replacement requests anew."""
-    return [method(RecordedSlice, "open", lambda opened: lambda self, before=None: opened(self))]
+    return [method(ReplayableSlice, "open", lambda opened: lambda self, before=None: opened(self))]
 
 
 def _in_any_order() -> Patches:
@@ -71,12 +71,12 @@ def _in_any_order() -> Patches:
 
 def _no_cut_of_state() -> Patches:
     """Bug: where a cut is replayed, values of state stay as they are."""
-    return [mock.patch("tailrace.task.failover.steps.freeze_state", lambda operator, request: None)]
+    return [mock.patch("tailrace.task.failover.replayed_steps.freeze_state", lambda operator, request: None)]
 
 
 def _impatient() -> Patches:
     """Bug: a reader that gives nothing a few times counts as one that gives something else."""
-    return [mock.patch.object(recorded_answers, "_EMPTY", 4)]
+    return [mock.patch.object(outside_answers, "_EMPTY", 4)]
 
 
 def _files_by_name() -> Patches:
@@ -165,7 +165,7 @@ def _values_behind_keys_ignored() -> Patches:
 
 def _functions_not_prepared() -> Patches:
     """Bug: a standby takes the functions that it was to prepare for prepared ones."""
-    return [mock.patch("tailrace.task.failover.standby_loop.prepare_functions", lambda *args, **options: None)]
+    return [mock.patch("tailrace.task.failover.standby.prepare_functions", lambda *args, **options: None)]
 
 
 SETS: Kind = "sets"

@@ -6,11 +6,11 @@ from typing import Any
 
 from search.campaigns.replacements import executors_lost, moving, several_at_once
 from search.planted.patches import Bug, Patches, method
-from tailrace.coordinator.workers.lost_workers import Takeovers
+from tailrace.coordinator.workers.replacement_phases import Takeovers
 from tailrace.elements.entrylog import EntryLog
 from tailrace.protocol.replay import Copy
-from tailrace.task.failover.recorded_slice import RecordedSlice
-from tailrace.task.failover.takeover import Resumed
+from tailrace.task.failover.replacement import Resumed
+from tailrace.task.failover.replayable_slice import ReplayableSlice
 from tailrace.task.journal.history import History
 
 
@@ -36,18 +36,18 @@ def _neighbours_left_out() -> Patches:
     """Bug: a frame leaves an executor without the history of the sender's neighbours there."""
 
     def make(place: Any) -> Any:
-        def blind(self: RecordedSlice, homes: Any) -> None:
+        def blind(self: ReplayableSlice, homes: Any) -> None:
             place(self, homes)
             self.beside = []
 
         return blind
 
-    return [method(RecordedSlice, "place", make)]
+    return [method(ReplayableSlice, "place", make)]
 
 
 def _used_too_soon() -> Patches:
     """Bug: a frame is used though histories that it needs are still on their way."""
-    return [method(RecordedSlice, "_knows", lambda knows: lambda self, slot, end: True)]
+    return [method(ReplayableSlice, "_knows", lambda knows: lambda self, slot, end: True)]
 
 
 def _nothing_needed() -> Patches:

@@ -32,14 +32,14 @@ from tailrace.task.channels.feedback import FeedbackQueue
 from tailrace.task.channels.outbox import MAX_AGE
 from tailrace.task.channels.spilling import Item, Shelf
 from tailrace.task.failover.channel_restore import AsItWas
-from tailrace.task.failover.feed import StandbyFeed
-from tailrace.task.failover.mirrors import Mirror
-from tailrace.task.failover.recorded_slice import RecordedSlice
-from tailrace.task.failover.steps import replay_step
-from tailrace.task.failover.takeover import Resumed, sweep
+from tailrace.task.failover.replacement import Resumed, sweep
+from tailrace.task.failover.replayable_slice import ReplayableSlice
+from tailrace.task.failover.replayed_steps import replay_step
+from tailrace.task.failover.standby_feed import StandbyFeed
+from tailrace.task.failover.standby_mirrors import Mirror
 from tailrace.task.failover.withheld_output import WithheldOutput
 from tailrace.task.journal.history import Cut, Did, History
-from tailrace.task.journal.recorded_outbox import RecordedOutbox
+from tailrace.task.journal.replayable_outbox import ReplayableOutbox
 from tailrace.task.journal.sent_log import SentLog
 from tailrace.task.journal.shapes import in_shape
 from tailrace.task.subtask.machine import Task
@@ -78,7 +78,7 @@ def _truncated_early() -> Patches:
 
 def _sent_twice() -> Patches:
     """Bug: a replacement sends what its receivers already have."""
-    return [method(RecordedOutbox, "receiver_replaced", lambda again: lambda self, ident, *came: again(self, ident))]
+    return [method(ReplayableOutbox, "receiver_replaced", lambda again: lambda self, ident, *came: again(self, ident))]
 
 
 def _clock_read_live() -> Patches:
@@ -94,13 +94,13 @@ def _lost_one_is_heard() -> Patches:
     """Bug: frames from a lost worker count, though its loss was reported."""
 
     def make(receive: Any) -> Any:
-        def deaf(self: RecordedSlice, frame: Any, peer: int) -> None:
+        def deaf(self: ReplayableSlice, frame: Any, peer: int) -> None:
             self.gone.clear()
             receive(self, frame, peer)
 
         return deaf
 
-    return [method(RecordedSlice, "receive", make)]
+    return [method(ReplayableSlice, "receive", make)]
 
 
 def _goes_on_too_soon() -> Patches:
@@ -287,7 +287,7 @@ def _frames_not_counted() -> Patches:
     def make(again: Any) -> Any:
         return lambda self, ident, came=0, frames=None: again(self, ident, came)
 
-    return [method(RecordedOutbox, "receiver_replaced", make)]
+    return [method(ReplayableOutbox, "receiver_replaced", make)]
 
 
 def _nothing_had() -> Patches:

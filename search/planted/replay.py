@@ -17,9 +17,9 @@ from search.scenarios import Scenario
 from tailrace.coordinator.durability.checkpoints import CheckpointSettings
 from tailrace.task.channels.gate import Gate
 from tailrace.task.channels.services import Services
-from tailrace.task.failover.recorded_slice import RecordedSlice
-from tailrace.task.journal.recorded_answers import Gave, Recorder
-from tailrace.task.journal.recorded_clocks import GivenReadings
+from tailrace.task.failover.replayable_slice import ReplayableSlice
+from tailrace.task.journal.clock_readings import GivenReadings
+from tailrace.task.journal.outside_answers import Gave, Recorder
 from tailrace.task.subtask.machine import Task
 from tailrace.task.worker.checkpoints import WorkerCheckpoints
 from tailrace.testing.faults import Fault
@@ -118,13 +118,13 @@ def _sleeps_on() -> Patches:
     """Bug: a task that waits for credit sleeps on where a hot standby that takes a place has room for what it sends."""
 
     def make(feed_again: Any) -> Any:
-        def asleep(self: RecordedSlice, task: Task, ident: Any, came: int = 0) -> None:
+        def asleep(self: ReplayableSlice, task: Task, ident: Any, came: int = 0) -> None:
             with mock.patch.object(Task, "wake", lambda task: None):
                 feed_again(self, task, ident, came)
 
         return asleep
 
-    return [method(RecordedSlice, "feed_again", make)]
+    return [method(ReplayableSlice, "feed_again", make)]
 
 
 def _more_together() -> Patches:

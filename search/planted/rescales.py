@@ -20,7 +20,7 @@ from tailrace.coordinator.workers.autoscaling import Scaler
 from tailrace.coordinator.workers.roster import Roster
 from tailrace.elements.keygroups import group_range
 from tailrace.storage.reading import _Had
-from tailrace.task.failover.standby_loop import Standing
+from tailrace.task.failover.standby import Standing
 from tailrace.task.worker import restore
 from tailrace.task.worker.restore import Restorer
 from tailrace.testing.faults import Fault

@@ -16,7 +16,7 @@ from tailrace.task.channels.channel_logs import LogFrame
 from tailrace.task.channels.gate import Gate
 from tailrace.task.channels.inputs import InputChannel
 from tailrace.task.channels.outbox import Outbox
-from tailrace.task.inflight.recording import InFlightRecording
+from tailrace.task.inflight.overtaken_records import InFlightRecording
 from tailrace.task.subtask import returning
 from tailrace.task.subtask.alignment import Alignment
 from tailrace.task.subtask.returning import Piece, Returned

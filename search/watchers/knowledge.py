@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 from tailrace.elements.frame_codec import HISTORY
 from tailrace.elements.frame_codec import decode as decode_frame
 from tailrace.task.contract.events import Event, FrameArrived
-from tailrace.task.failover.recorded_slice import RecordedSlice
+from tailrace.task.failover.replayable_slice import ReplayableSlice
 from tailrace.testing.simulator import Simulation
 from tailrace.testing.world import FrameItem, Observer, SimulatedProcess
 
@@ -25,8 +25,8 @@ class Knowledge(Observer):
     def __init__(self) -> None:
         self.wrong: list[str] = []
         self.checked = 0
-        self._depends: WeakKeyDictionary[RecordedSlice, Vector] = WeakKeyDictionary()
-        self._arrived: WeakKeyDictionary[RecordedSlice, dict[int, deque[Vector]]] = WeakKeyDictionary()
+        self._depends: WeakKeyDictionary[ReplayableSlice, Vector] = WeakKeyDictionary()
+        self._arrived: WeakKeyDictionary[ReplayableSlice, dict[int, deque[Vector]]] = WeakKeyDictionary()
         """That on which the frames depend that have arrived, by peer, in their order: a slice may hold frames."""
         self._dead: list[SimulatedProcess] = []
         """Processes that have died. They are among those that may be lost until they are replaced."""
@@ -71,7 +71,7 @@ class Knowledge(Observer):
             while len(vectors) > len(held.held.get(peer, ())):
                 self._use(process, held, vectors.popleft())
 
-    def _gaps(self, held: RecordedSlice) -> Iterator[str]:
+    def _gaps(self, held: ReplayableSlice) -> Iterator[str]:
         """Copies that, with what the coordinator has of these histories, do not reach back to the newest complete
         checkpoint. It is the newest one that the coordinator knows: `Complete` may be on its way to the worker, and a
         replacement restores no older one."""
@@ -88,7 +88,7 @@ class Knowledge(Observer):
             if not other.first <= cut or not copy.first <= other.end:
                 yield f"turn {self._world.turns}: worker {held.slot} lacks what worker {slot} did from {cut} to {copy.first}"
 
-    def _use(self, process: SimulatedProcess, held: RecordedSlice, vector: Vector) -> None:
+    def _use(self, process: SimulatedProcess, held: ReplayableSlice, vector: Vector) -> None:
         depends = self._depends.setdefault(held, {})
         news = {slot: end for slot, end in vector.items() if end > depends.get(slot, 0) and slot != held.slot}
         depends.update(news)
@@ -141,7 +141,7 @@ class Knowledge(Observer):
         return next((place.hello for place in places if place.index == slot), None)
 
 
-def _slice(process: SimulatedProcess) -> RecordedSlice | None:
+def _slice(process: SimulatedProcess) -> ReplayableSlice | None:
     attempt = process.machine.attempt
     return None if attempt is None else attempt.recorded
 

@@ -31,10 +31,10 @@ from tailrace.task.channels.spilling import Item
 from tailrace.task.contract.actions import ReadPlaced, ReadState
 from tailrace.task.contract.jobspec import JobSpec
 from tailrace.task.contract.outside import Outside
-from tailrace.task.failover.recorded_slice import RecordedSlice
 from tailrace.task.failover.replay import Again
-from tailrace.task.journal.recorded_gate import ANY
-from tailrace.task.journal.recorded_outbox import outbox_of
+from tailrace.task.failover.replayable_slice import ReplayableSlice
+from tailrace.task.journal.replayable_gate import ANY
+from tailrace.task.journal.replayable_outbox import outbox_of
 from tailrace.task.journal.task_state import objects, state_of
 from tailrace.task.operators.loops import TailTask
 from tailrace.task.slice.machine import Slice
@@ -182,13 +182,13 @@ def _with_other_books(spec: JobSpec) -> JobSpec:
     return spec
 
 
-def _slice(process: SimulatedProcess) -> RecordedSlice:
+def _slice(process: SimulatedProcess) -> ReplayableSlice:
     slice = process.machine.slice
-    assert isinstance(slice, RecordedSlice)
+    assert isinstance(slice, ReplayableSlice)
     return slice
 
 
-def _feed(shadow: Slice, other: RecordedSlice, base: int) -> None:
+def _feed(shadow: Slice, other: ReplayableSlice, base: int) -> None:
     """Gives a shadow the frames that a living worker has kept for it. They come at once, whatever credit was granted."""
     for task in shadow.tasks:
         for incoming in task.gate.channels.values():
@@ -201,7 +201,7 @@ def _feed(shadow: Slice, other: RecordedSlice, base: int) -> None:
                         shadow.receive(decode_frame(_encode(task.outbox, ident, seq, one)), other.slot)
 
 
-def _values_sent(slice: RecordedSlice) -> Iterator[tuple[int, int, int, int, int]]:
+def _values_sent(slice: ReplayableSlice) -> Iterator[tuple[int, int, int, int, int]]:
     """The digests of the values that a worker has sealed for other workers so far, as these report them."""
     for task in slice.tasks:
         for ident, digest in outbox_of(task).values.items():
@@ -209,7 +209,7 @@ def _values_sent(slice: RecordedSlice) -> Iterator[tuple[int, int, int, int, int
                 yield *ident, task.outbox.channels[ident].seq, digest.value
 
 
-def kept_since(channel: OutputChannel, base: int, of: RecordedSlice) -> list[tuple[int, bytes | Marker]]:
+def kept_since(channel: OutputChannel, base: int, of: ReplayableSlice) -> list[tuple[int, bytes | Marker]]:
     """The elements that a channel of a worker has kept behind the barrier of a complete checkpoint, whether the worker
     knows that it is complete or not."""
     (log,) = [logs[channel.id] for task in of.tasks if channel.id in (logs := outbox_of(task).logs)]
@@ -222,7 +222,7 @@ def kept_since(channel: OutputChannel, base: int, of: RecordedSlice) -> list[tup
     return kept
 
 
-def _differences(one: RecordedSlice, other: RecordedSlice, base: int, in_any_frames: bool) -> Iterator[str]:
+def _differences(one: ReplayableSlice, other: ReplayableSlice, base: int, in_any_frames: bool) -> Iterator[str]:
     for was, now in zip(one.tasks, other.tasks, strict=True):
         for difference in itertools.chain(
             _of_channels(was, now, base, one, in_any_frames),
@@ -234,7 +234,7 @@ def _differences(one: RecordedSlice, other: RecordedSlice, base: int, in_any_fra
             yield f"{was.id}: digests of values differ on channels {sorted(outbox_of(now).received.differ)}"
 
 
-def _of_channels(was: Task, now: Task, base: int, of: RecordedSlice, in_any_frames: bool) -> Iterator[str]:
+def _of_channels(was: Task, now: Task, base: int, of: ReplayableSlice, in_any_frames: bool) -> Iterator[str]:
     for ident, channel in was.outbox.channels.items():
         again = now.outbox.channels[ident]
         if channel.local:

@@ -32,8 +32,8 @@ from tailrace.coordinator.view.slices import Slices, standby_figures
 from tailrace.coordinator.view.snapshot import JobSnapshot
 from tailrace.protocol import (
     deployment,
-    following,
     handshake,
+    hot_standby,
     recovery,
     replay,
     snapshot,
@@ -129,7 +129,7 @@ HANDSHAKE = ROOT / "docs" / "protocols" / "handshake.md"
 
 PROTOCOLS = {
     module: DEPLOYMENT.with_name(f"{module.__name__.rpartition('.')[2]}.md")
-    for module in (deployment, snapshot, recovery, replay, standby, following, succession, termination)
+    for module in (deployment, snapshot, recovery, replay, standby, hot_standby, succession, termination)
 }
 
 

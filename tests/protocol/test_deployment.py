@@ -40,7 +40,7 @@ from tailrace.protocol.deployment import (
     Welcome,
     next_phase,
 )
-from tailrace.protocol.following import Feed, Feeds, Follow, NotFollowed
+from tailrace.protocol.hot_standby import Feed, Feeds, Follow, NotFollowed
 from tailrace.protocol.message import Message
 from tailrace.protocol.message_codec import (
     AnyMessage,

@@ -20,9 +20,9 @@ from search.campaigns.replacements import following
 from search.programs.golden import LOOPS, PROGRAMS
 from search.scenarios import MS, Scenario, run_scenario, scenario
 from tailrace.coordinator.durability.checkpoints import CheckpointSettings
-from tailrace.task.failover.takeover import Resumed
+from tailrace.task.failover.replacement import Resumed
 from tailrace.task.journal.compared_values import ReceivedValues
-from tailrace.task.journal.recorded_outbox import outbox_of
+from tailrace.task.journal.replayable_outbox import outbox_of
 from tailrace.task.operators.sink import SinkTask
 from tailrace.testing.faults import Fault
 
@@ -139,7 +139,7 @@ def test_behind_a_takeover_each_worker_is_followed_again(seed: int) -> None:
 def test_a_standby_that_answers_seldom_takes_several_windows_in_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """From one answer to the next much more comes to its worker than the standby may have unread, and it does not fall
     behind: it grants room as it reads, before it may answer."""
-    monkeypatch.setattr("tailrace.task.failover.slices.LEAST_FED", 0)
+    monkeypatch.setattr("tailrace.task.failover.slice_choice.LEAST_FED", 0)
     made = replace(following(scenario(3_002, "counted")), pace=10 * MS, network="fast", parallelism=2, spares=2)
     settings = CheckpointSettings(interval=20 * MS, tolerated_failures=1_000)
     kill = (Fault(800, "kill", 0, after="commit 5 done"),)

@@ -37,8 +37,8 @@ from tailrace.coordinator.job.lifecycle import ENDS, JobStatus, next_status
 from tailrace.coordinator.job.restarts import Strategy
 from tailrace.coordinator.job.shutdown import Shutdown
 from tailrace.coordinator.loops.termination import Nests
-from tailrace.coordinator.workers.lost_workers import Takeovers
 from tailrace.coordinator.workers.places import WorkerPlace
+from tailrace.coordinator.workers.replacement_phases import Takeovers
 from tailrace.coordinator.workers.replacements import Replacements
 from tailrace.coordinator.workers.rescaling import ElasticSizes, JobSize, Rescaling
 from tailrace.coordinator.workers.roster import Roster, Slot

@@ -24,8 +24,8 @@ from tailrace.coordinator.job.restarts import Never, Strategy
 from tailrace.coordinator.job.timeouts import Limits
 from tailrace.coordinator.loops.termination import Nests, NestSpec, WavePace
 from tailrace.coordinator.output.origin import NOTHING, StartFrom
-from tailrace.coordinator.workers.lost_workers import Takeovers
 from tailrace.coordinator.workers.moves import Moves
+from tailrace.coordinator.workers.replacement_phases import Takeovers
 from tailrace.coordinator.workers.replacements import Replacements
 from tailrace.coordinator.workers.rescaling import ElasticSizes, JobSize
 from tailrace.coordinator.workers.roster import Roster, Slot

@@ -4,7 +4,7 @@
 - `deployment`: how a worker joins, receives its part, reports, and leaves. `recovery`: the restart in processes that
   survived.
 - `snapshot`: when a checkpoint is complete.
-- `replay`: the replacement of a lost worker. `standby`, `following`: the messages of a standby, and of a hot one.
+- `replay`: the replacement of a lost worker. `standby`, `hot_standby`: the messages of a standby, and of a hot one.
 - `succession`: another coordinator goes on.
 - `termination`: the waves and the end of a loop.
 - `message`, `message_codec`: what a message is, and all of them as bytes.

@@ -29,7 +29,7 @@ from tailrace.protocol.deployment import (
     SubtasksFinished,
     Welcome,
 )
-from tailrace.protocol.following import Feed, Feeds, Follow, NotFollowed
+from tailrace.protocol.hot_standby import Feed, Feeds, Follow, NotFollowed
 from tailrace.protocol.recovery import Reset, WasReset
 from tailrace.protocol.replay import (
     Gained,

@@ -4,7 +4,7 @@
 history) and has cut for checkpoint 1 (entry 4). Its ack follows from the cut, so it tells the coordinator these 5 entries
 first. When the checkpoint is complete, the history begins with the cut:
 
-    >>> from tailrace.coordinator.workers.lost_workers import Takeovers
+    >>> from tailrace.coordinator.workers.replacement_phases import Takeovers
     >>> from tailrace.elements.cuts import CutRequest
     >>> from tailrace.task.journal.history import Cut, Did, History, decode
     >>> history, takeovers = History(), Takeovers(slots=3, depth=1)

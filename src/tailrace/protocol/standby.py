@@ -13,7 +13,7 @@ standby                            coordinator
 
 A standby that cannot read the plan sends `Failed`, and is started anew. No worker depends on a standby.
 
-A hot standby also does what the worker of its slice does (`following`).
+A hot standby also does what the worker of its slice does (`hot_standby`).
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from tailrace.graph.operators import Sink
 from tailrace.protocol.deployment import Failed
 from tailrace.runtime.worker.interception import intercept
 from tailrace.task.contract.jobspec import JobSpec
-from tailrace.task.journal.recorded_answers import ReplayedAnswers
+from tailrace.task.journal.outside_answers import ReplayedAnswers
 from tailrace.task.worker.eventlog import decode
 from tailrace.task.worker.machine import Worker
 from tailrace.testing.auditing import AuditedRecording, Differs, Listening, fault_in

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from tailrace.api.launch import launcher
 from tailrace.task.contract.events import Event
 from tailrace.task.contract.jobspec import JobSpec
-from tailrace.task.journal.recorded_answers import Recorder
+from tailrace.task.journal.outside_answers import Recorder
 from tailrace.task.worker.eventlog import LogEntry, action_bytes, encode
 from tailrace.task.worker.machine import Worker
 from tailrace.testing.setting import Setting

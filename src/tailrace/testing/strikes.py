@@ -12,7 +12,7 @@ from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.errors import GraphError
 from tailrace.task.contract.events import Event as WorkerEvent
 from tailrace.task.contract.usercode import user_error
-from tailrace.task.failover.recorded_slice import RecordedSlice
+from tailrace.task.failover.replayable_slice import ReplayableSlice
 from tailrace.task.subtask.machine import Task
 from tailrace.testing.clocks import DRIVER
 from tailrace.testing.cluster import Cluster
@@ -198,7 +198,7 @@ class Strikes(Observer):
         def strike(act: Callable[..., Any], replayed: bool) -> Callable[..., Any]:
             def raises(*args: Any, **options: Any) -> Any:
                 idle = act(*args, **options)
-                here = replayed == (isinstance(slice, RecordedSlice) and slice.again)
+                here = replayed == (isinstance(slice, ReplayableSlice) and slice.again)
                 if idle is None and here and raising.armed is armed and raising.left and self._raising:
                     raising.left -= 1
                     self._raise(armed)
@@ -206,7 +206,7 @@ class Strikes(Observer):
 
             return raises
 
-        if isinstance(slice, RecordedSlice) and self._cluster.chance.random() < 0.5:
+        if isinstance(slice, ReplayableSlice) and self._cluster.chance.random() < 0.5:
             task.work.begin = strike(task.work.begin, replayed=True)  # type: ignore[method-assign]
         task.step = strike(task.step, replayed=False)  # type: ignore[method-assign]
 

@@ -40,7 +40,7 @@ from tailrace.task.contract.events import (
 )
 from tailrace.task.contract.jobspec import JobSpec
 from tailrace.task.contract.outside import Outside
-from tailrace.task.worker.following import FollowingAttempt
+from tailrace.task.worker.followed_attempt import FollowingAttempt
 from tailrace.task.worker.rendezvous import Acceptance, Meeting
 from tailrace.testing.beside import SimulatedBeside
 from tailrace.testing.calls import SimulatedCalls

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tailrace.coordinator.actions import NotHot
-from tailrace.protocol.following import Feed, Feeds, Follow, NotFollowed
+from tailrace.protocol.hot_standby import Feed, Feeds, Follow, NotFollowed
 from tailrace.protocol.replay import Gained, Replaced, Resume
 from tailrace.protocol.standby import Hold, StateHeld, TakeSlot
 from tests.coordinator.workers.test_standbys import Standing

@@ -31,10 +31,10 @@ import pytest
 
 from tailrace.errors import InternalError
 from tailrace.runtime.worker import interception
-from tailrace.task.contract.clock_readings import OPENING
+from tailrace.task.contract.clock_access import OPENING
 from tailrace.task.contract.outside import Outside
-from tailrace.task.journal.recorded_answers import Recorder, ReplayedAnswers
-from tailrace.task.journal.recorded_clocks import Readings
+from tailrace.task.journal.clock_readings import Readings
+from tailrace.task.journal.outside_answers import Recorder, ReplayedAnswers
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -202,7 +202,7 @@ def test_however_it_is_bound(when: str, tmp_path: Path, monkeypatch: pytest.Monk
     program = (
         "import bound_before as b\n"
         "from tailrace.runtime.worker import interception as i\n"
-        "from tailrace.task.journal.recorded_answers import Recorder\n"
+        "from tailrace.task.journal.outside_answers import Recorder\n"
         "recorder = Recorder()\n"
         "with i.with_stand_ins():\n"
         "    i.enter(recorder)\n"
@@ -246,7 +246,7 @@ def test_names_bound_between_two_jobs_of_a_process_are_seen_though_no_module_is_
     program = (
         "import bound_between as b\n"
         "from tailrace.runtime.worker import interception as i\n"
-        "from tailrace.task.journal.recorded_answers import Recorder\n"
+        "from tailrace.task.journal.outside_answers import Recorder\n"
         "recorder, rebound = Recorder(), []\n"
         "rebind = i.rebinding.rebind\n"
         "i.rebinding.rebind = lambda *args, **named: rebound.append(1) or rebind(*args, **named)\n"

@@ -25,7 +25,7 @@ from tailrace.task.channels.combining import Combiner
 from tailrace.task.channels.feedback import FeedbackQueue
 from tailrace.task.channels.spilling import MemorySpill
 from tailrace.task.journal.facts import Facts
-from tailrace.task.journal.recorded_feedback import RecordedFeedback
+from tailrace.task.journal.replayable_feedback import ReplayableFeedback
 
 ALL = 1 << 40
 
@@ -50,7 +50,7 @@ class Loop:
 
     def record(self, sizes: Facts, on_inexact: Callable[[], object] = lambda: None) -> None:
         """Takes the queue of a worker that may be replaced."""
-        self.queue = RecordedFeedback(*self.given, Facts(), sizes, on_inexact)
+        self.queue = ReplayableFeedback(*self.given, Facts(), sizes, on_inexact)
 
     def log(self, checkpoint: int, limit: int = ALL) -> list[LogFrame]:
         """The whole log of a checkpoint, after which it is discarded."""

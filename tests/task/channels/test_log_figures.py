@@ -10,9 +10,9 @@ from tailrace.elements.entrylog import EACH
 from tailrace.protocol.deployment import Progress
 from tailrace.protocol.replay import Gained
 from tailrace.task.contract.events import ReportDue
-from tailrace.task.failover.recorded_slice import RecordedSlice
+from tailrace.task.failover.replayable_slice import ReplayableSlice
 from tailrace.task.journal.history import Flushed, History
-from tailrace.task.journal.recorded_outbox import outbox_of
+from tailrace.task.journal.replayable_outbox import outbox_of
 from tests.task.worker.test_restore import Crew, counted
 
 
@@ -35,7 +35,7 @@ def there(made: Crew) -> list[tuple[int, int, int]]:
     """The same, counted."""
     found = []
     for worker in made.workers:
-        assert isinstance(worker.slice, RecordedSlice)
+        assert isinstance(worker.slice, ReplayableSlice)
         kept = sum(item.size for task in worker.slice.tasks for item in outbox_of(task).kept_items())
         entries = worker.slice.history.entries
         found.append((len(entries), sum(map(len, entries)), kept))
@@ -70,7 +70,7 @@ def test_what_a_worker_may_remember_does_not_shrink_with_the_number_of_workers(w
     text = [message for _, message in made.said if isinstance(message, Progress)][-workers:]
     assert {one.log_left + one.log_bytes + EACH * one.log_entries for one in text if one.log_left} == {1 << 20}
     for worker, one in zip(made.workers, text, strict=True):
-        assert isinstance(worker.slice, RecordedSlice)
+        assert isinstance(worker.slice, ReplayableSlice)
         known = [entry for copy in worker.slice.copies.values() for entry in copy.entries]
         assert one.copied_bytes == sum(map(len, known)) + EACH * len(known) > 0
 

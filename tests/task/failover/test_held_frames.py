@@ -13,44 +13,45 @@ from tailrace.protocol.replay import Gained, WorkerLost, bits_of, decode_gained,
 from tailrace.task.channels.services import Services
 from tailrace.task.channels.spilling import MemorySpill
 from tailrace.task.contract.actions import ToPeer
-from tailrace.task.failover.recorded_slice import RecordedSlice
-from tailrace.task.failover.takeover import known_history, peer_replaced, with_history
+from tailrace.task.failover.history_sending import with_history
+from tailrace.task.failover.replayable_slice import ReplayableSlice
+from tailrace.task.failover.survivor import known_history, peer_replaced
 from tailrace.task.journal.history import Flushed
-from tailrace.task.journal.recorded_gate import gate_of
+from tailrace.task.journal.replayable_gate import gate_of
 from tailrace.task.journal.sent_log import Keeping
 
 OWNER, SENDER, READER = 0, 1, 2
 
 
-def opened(slot: int, depth: int = 2) -> RecordedSlice:
+def opened(slot: int, depth: int = 2) -> ReplayableSlice:
     """The slice of one of four workers, all of which exchange records."""
     env = tr.Environment(parallelism=4)
     env.from_source(tr.sources.Sequence(0, 100)).key_by(abs).count().sink_to(tr.sinks.Callback(lambda record: None))
     services = Services(random.Random, depth=depth)
-    made = RecordedSlice(env._plan(env._pending()), slot, 0, services, 1 << 20, Keeping(MemorySpill, 0))
+    made = ReplayableSlice(env._plan(env._pending()), slot, 0, services, 1 << 20, Keeping(MemorySpill, 0))
     made.open()
     return made
 
 
-def channel(reader: RecordedSlice, source: int) -> ChannelId:
+def channel(reader: ReplayableSlice, source: int) -> ChannelId:
     (found,) = [ident for task in reader.tasks for ident in task.gate.channels if ident.source == source]
     return found
 
 
-def came(reader: RecordedSlice, source: int) -> int:
+def came(reader: ReplayableSlice, source: int) -> int:
     """The number of elements that have come on the channel from a worker, and were used."""
     ident = channel(reader, source)
     (task,) = [task for task in reader.tasks if ident in task.gate.channels]
     return gate_of(task).came_since(ident, 0).count
 
 
-def history(reader: RecordedSlice, source: int, gained: Gained) -> None:
+def history(reader: ReplayableSlice, source: int, gained: Gained) -> None:
     """A worker sends a history."""
     data = encode_history(source, reader.slot, reader.incarnation, 0, encode_gained(gained))
     reader.receive(decode(data), source)
 
 
-def waiting(*needs: tuple[int, int]) -> RecordedSlice:
+def waiting(*needs: tuple[int, int]) -> ReplayableSlice:
     """A reader that has a frame which needs these histories, and one behind it."""
     reader = opened(READER)
     history(reader, SENDER, Gained(0, [b"x"], needs=[*needs]))
@@ -94,7 +95,7 @@ def test_nobody_waits_for_a_history_that_the_coordinator_has() -> None:
     assert came(reader, SENDER) == 2
 
 
-def sent(slice: RecordedSlice, *slots: int) -> dict[int, list[Gained]]:
+def sent(slice: ReplayableSlice, *slots: int) -> dict[int, list[Gained]]:
     """The histories that go in front of frames to these workers, by the worker to which they go."""
     found: dict[int, list[Gained]] = {}
     for action in with_history(slice, [ToPeer(slot, b"a frame") for slot in slots]):

@@ -30,15 +30,15 @@ from tailrace.task.channels.inputs import count_of
 from tailrace.task.channels.services import Services
 from tailrace.task.channels.spilling import MemorySpill
 from tailrace.task.failover.parallel_replay import needs_no_coordinator
-from tailrace.task.failover.recorded_slice import RecordedSlice
 from tailrace.task.failover.replay import Again
-from tailrace.task.failover.takeover import peer_replaced
-from tailrace.task.journal import recorded_gate
+from tailrace.task.failover.replayable_slice import ReplayableSlice
+from tailrace.task.failover.survivor import peer_replaced
+from tailrace.task.journal import replayable_gate
 from tailrace.task.journal.digests import Digest
 from tailrace.task.journal.history import Cut, Did, Entry, Heard
 from tailrace.task.journal.history import decode as decode_entry
-from tailrace.task.journal.recorded_gate import A_MARKER, RecordedGate, gate_of, is_time
-from tailrace.task.journal.recorded_outbox import outbox_of
+from tailrace.task.journal.replayable_gate import A_MARKER, ReplayableGate, gate_of, is_time
+from tailrace.task.journal.replayable_outbox import outbox_of
 from tailrace.task.journal.sent_log import Keeping
 from tailrace.task.subtask.machine import READS
 from tailrace.task.subtask.work import Work
@@ -79,10 +79,10 @@ class Workers:
         self.now = 0
         self.slices = [self.opened(0), self.opened(1)]
 
-    def opened(self, slot: int) -> RecordedSlice:
+    def opened(self, slot: int) -> ReplayableSlice:
         services = Services(random.Random, shared=SharedGenerators(), debug=True)
         own = cloudpickle.loads(cloudpickle.dumps(self.plan))
-        made = RecordedSlice(own, slot, 0, services, 1 << 20, Keeping(MemorySpill, 0))
+        made = ReplayableSlice(own, slot, 0, services, 1 << 20, Keeping(MemorySpill, 0))
         made.open()
         return made
 
@@ -101,13 +101,13 @@ class Workers:
         self.deliver(*self.slices)
         self.deliver(*reversed(self.slices))
 
-    def deliver(self, one: RecordedSlice, other: RecordedSlice) -> int:
+    def deliver(self, one: ReplayableSlice, other: ReplayableSlice) -> int:
         actions, one.actions = one.actions, []
         for action in actions:
             other.receive(decode(action.data), one.slot)
         return len(actions)
 
-    def done_again(self) -> tuple[RecordedSlice, Again]:
+    def done_again(self) -> tuple[ReplayableSlice, Again]:
         """What worker 1 did, by another one."""
         lost, survivor = self.slices[1], self.slices[0]
         other = self.opened(1)
@@ -119,7 +119,7 @@ class Workers:
         return other, again
 
 
-def sent(slice: RecordedSlice) -> dict[ChannelId, list[Any]]:
+def sent(slice: ReplayableSlice) -> dict[ChannelId, list[Any]]:
     """What has gone on each channel to the other worker."""
     found: dict[ChannelId, list[Any]] = {}
     for task in slice.tasks:
@@ -132,11 +132,11 @@ def sent(slice: RecordedSlice) -> dict[ChannelId, list[Any]]:
     return found
 
 
-def frames(slice: RecordedSlice) -> int:
+def frames(slice: ReplayableSlice) -> int:
     return sum(len(log.items()) for task in slice.tasks for log in outbox_of(task).logs.values())
 
 
-def steps(slice: RecordedSlice) -> list[Did]:
+def steps(slice: ReplayableSlice) -> list[Did]:
     entries = map(decode_entry, slice.history.entries)
     return [entry for entry in entries if isinstance(entry, Did) and entry.facts]
 
@@ -144,13 +144,13 @@ def steps(slice: RecordedSlice) -> list[Did]:
 def watch_merges(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How much each merged step has read, as it comes up."""
     taken: list[int] = []
-    merge = RecordedGate.merge
+    merge = ReplayableGate.merge
 
-    def watched(gate: RecordedGate, pieces: Any, *feedback: Any) -> Any:
+    def watched(gate: ReplayableGate, pieces: Any, *feedback: Any) -> Any:
         taken.append(len(pieces))
         return merge(gate, pieces, *feedback)
 
-    monkeypatch.setattr(RecordedGate, "merge", watched)
+    monkeypatch.setattr(ReplayableGate, "merge", watched)
     return taken
 
 
@@ -262,7 +262,7 @@ def test_others_have_a_part_of_a_frame_that_was_made_again() -> None:
         outbox.keeping.check([item for one in other.tasks for item in outbox_of(one).kept_items()])
 
 
-def of_values(slice: RecordedSlice, ident: ChannelId, count: int) -> int:
+def of_values(slice: ReplayableSlice, ident: ChannelId, count: int) -> int:
     """The digest of the first records of a channel, as they lay in the frames of who made them first."""
     digest = Digest()
     (outbox,) = [outbox_of(task) for task in slice.tasks if ident in task.outbox.channels]
@@ -355,7 +355,7 @@ def test_a_turn_counts_no_more_records_than_it_needs(monkeypatch: pytest.MonkeyP
         looked_at.append(element)
         return count_of(element)
 
-    monkeypatch.setattr(recorded_gate, "count_of", watched)
+    monkeypatch.setattr(replayable_gate, "count_of", watched)
     workers.done_again()
     assert 0 < len(looked_at) < len(steps(workers.slices[1]))
 
@@ -382,20 +382,20 @@ def test_frames_that_have_come_count_among_those_that_a_replacement_has_sent() -
                 assert channel.sent == count + 1, "the last record goes once more, in a frame of its own"
 
 
-def wave(entries: list[Entry], slice: RecordedSlice) -> list[Entry]:
+def wave(entries: list[Entry], slice: ReplayableSlice) -> list[Entry]:
     return [*entries, Heard(StartWave(0, 1), 1)]
 
 
-def marker(entries: list[Entry], slice: RecordedSlice) -> list[Entry]:
+def marker(entries: list[Entry], slice: ReplayableSlice) -> list[Entry]:
     read = next(entry for entry in entries if isinstance(entry, Did) and entry.line in READS)
     return [*entries, msgspec.structs.replace(read, facts=[0, A_MARKER])]
 
 
-def waits(entries: list[Entry], slice: RecordedSlice) -> list[Entry]:
+def waits(entries: list[Entry], slice: ReplayableSlice) -> list[Entry]:
     return [*entries, Cut(0, CutRequest(1), 0, b"", 0, waves={0: 3})]
 
 
-def idle_leave(entries: list[Entry], slice: RecordedSlice) -> list[Entry]:
+def idle_leave(entries: list[Entry], slice: ReplayableSlice) -> list[Entry]:
     next(task.loop.leave for task in slice.tasks if task.loop.leave is not None).idle = True
     return entries
 
@@ -416,7 +416,7 @@ def test_where_more_than_records_goes_around_a_loop_steps_keep_their_order(more:
     ids=["rounds", "combine"],
 )
 def test_steps_of_loops_in_rounds_or_with_merged_feedback_keep_their_order(options: dict[str, Any]) -> None:
-    made = RecordedSlice(looped_plan(**options), 0, 0, Services(random.Random), 1 << 20, Keeping(MemorySpill, 0))
+    made = ReplayableSlice(looped_plan(**options), 0, 0, Services(random.Random), 1 << 20, Keeping(MemorySpill, 0))
     assert not needs_no_coordinator(made, [])
 
 
@@ -468,7 +468,7 @@ def timed_plan(what: str, inside: bool) -> Plan:
     return env._plan(env._pending())
 
 
-def timed_records(slice: RecordedSlice) -> dict[ChannelId, list[Any]]:
+def timed_records(slice: ReplayableSlice) -> dict[ChannelId, list[Any]]:
     """The records that have gone on each channel to the other worker, with their times."""
     found: dict[ChannelId, list[Any]] = {}
     for task in slice.tasks:

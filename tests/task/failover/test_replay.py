@@ -13,9 +13,9 @@ from tailrace.task.channels.outbox import Outbox
 from tailrace.task.channels.services import Services
 from tailrace.task.channels.spilling import MemorySpill
 from tailrace.task.contract.tuning import Tuning
-from tailrace.task.failover.recorded_slice import RecordedSlice
 from tailrace.task.failover.replay import Again
-from tailrace.task.failover.takeover import peer_replaced
+from tailrace.task.failover.replayable_slice import ReplayableSlice
+from tailrace.task.failover.survivor import peer_replaced
 from tailrace.task.journal.history import decode as decode_entry
 from tailrace.task.journal.sent_log import Keeping
 
@@ -30,14 +30,14 @@ def plan() -> Plan:
     return env._plan(env._pending())
 
 
-def opened(slot: int) -> RecordedSlice:
+def opened(slot: int) -> ReplayableSlice:
     services = Services(random.Random, tuning=Tuning(window=WINDOW))
-    made = RecordedSlice(plan(), slot, 0, services, 1 << 20, Keeping(MemorySpill, 0))
+    made = ReplayableSlice(plan(), slot, 0, services, 1 << 20, Keeping(MemorySpill, 0))
     made.open()
     return made
 
 
-def deliver(one: RecordedSlice, other: RecordedSlice) -> int:
+def deliver(one: ReplayableSlice, other: ReplayableSlice) -> int:
     """What one has for the other arrives there. How much."""
     actions, one.actions = one.actions, []
     for action in actions:
@@ -46,27 +46,27 @@ def deliver(one: RecordedSlice, other: RecordedSlice) -> int:
     return len(actions)
 
 
-def work(slice: RecordedSlice, budget: int) -> None:
+def work(slice: ReplayableSlice, budget: int) -> None:
     """Each task takes a step, and what it has gathered goes."""
     for task in slice.tasks:
         slice.step(task, 7, budget)
     slice.flush()
 
 
-def channel_between(sender: RecordedSlice, reader: RecordedSlice) -> tuple[InputChannel, Outbox]:
+def channel_between(sender: ReplayableSlice, reader: ReplayableSlice) -> tuple[InputChannel, Outbox]:
     """The one into the reader, as it has it, and where the sender has it."""
     (incoming,) = [c for task in reader.tasks for c in task.gate.channels.values() if c.id.source == SENDER]
     return incoming, sender.by_vertex[sender.plan.edges[incoming.id.edge].source].outbox
 
 
-def fill(sender: RecordedSlice, reader: RecordedSlice, outbox: Outbox) -> None:
+def fill(sender: ReplayableSlice, reader: ReplayableSlice, outbox: Outbox) -> None:
     """All goes that is granted, and nothing is read."""
     while not outbox.blocked:
         work(sender, 1)
         deliver(sender, reader)
 
 
-def done_again(sender: RecordedSlice, reader: RecordedSlice) -> None:
+def done_again(sender: ReplayableSlice, reader: ReplayableSlice) -> None:
     """Another worker does what the reader has done."""
     other = opened(READER)
     again = Again(other, map(decode_entry, reader.history.entries), 0)

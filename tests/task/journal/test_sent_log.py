@@ -23,10 +23,10 @@ from tailrace.storage.storedspill import StoredSpill
 from tailrace.task.channels.outbox import Outgoing, OutputChannel, OutputEdge
 from tailrace.task.channels.partition import ToOne
 from tailrace.task.channels.spilling import MemorySpill
-from tailrace.task.failover.recorded_slice import Keeps, RecordedSlice
+from tailrace.task.failover.replayable_slice import Keeps, ReplayableSlice
 from tailrace.task.journal.digests import Digest
 from tailrace.task.journal.facts import Facts
-from tailrace.task.journal.recorded_outbox import RecordedOutbox
+from tailrace.task.journal.replayable_outbox import ReplayableOutbox
 from tailrace.task.journal.sent_log import AT_LEAST, AT_ONCE, WHAT, Keeping
 from tailrace.testing.inprocess import prepared_simulation
 from tailrace.testing.simulator import Simulation
@@ -56,7 +56,7 @@ class Sending:
         self.keeping = Keeping(lambda: spill or self.disk, budget)
         self.window = window
         self.outputs = {c: OutputEdge("giver", ToOne(), [OutputChannel(c, False, window)]) for c in (HERE, THERE)}
-        self.box = RecordedOutbox(list(self.outputs.values()), 1, 0, 0, False, Facts(), self.keeping)
+        self.box = ReplayableOutbox(list(self.outputs.values()), 1, 0, 0, False, Facts(), self.keeping)
         self.readers = {c: Consumer(window) for c in (HERE, THERE)}
         self.unread: deque[Outgoing] = deque()
 
@@ -292,7 +292,7 @@ class Sizes(Observer):
 
     def on_line(self, line: str) -> None:
         for process in self.world.processes.values():
-            if isinstance(process.machine.slice, RecordedSlice):
+            if isinstance(process.machine.slice, ReplayableSlice):
                 self.seen.setdefault(process.slot, []).append(process.machine.slice.keeps)
 
 

@@ -27,7 +27,7 @@ from tailrace.task.channels.services import Services
 from tailrace.task.channels.spilling import Shelf
 from tailrace.task.contract.cut_state import CutState, cut_fields
 from tailrace.task.contract.outside import Outside
-from tailrace.task.inflight.recording import InFlightRecording
+from tailrace.task.inflight.overtaken_records import InFlightRecording
 from tailrace.task.journal.facts import Facts
 from tailrace.task.journal.sent_log import Keeping, SentLog
 from tailrace.task.slice.machine import Slice
@@ -63,7 +63,7 @@ SAME = {
     "Outbox": "channels",
     "OutputChannel": "flow",
     "OutputEdge": "channels",
-    "RecordedOutbox": "compared logs received",
+    "ReplayableOutbox": "compared logs received",
     "RoundRobin": "count",
     "SelectTask": "spec",
     "SourceTask": "_shared too_far",
@@ -91,8 +91,8 @@ RESTORED = {
     "OperatorTask": "one_schema side_schemas",
     "PendingRecords": "_table _top by_number number",  # of a table, and the number is in the state of its operator
     "RecordBuffer": "_came _heap _table _top",  # of a table
-    "RecordedGate": "_digests _numbered front values",
-    "RecordedOutbox": "kept_since",
+    "ReplayableGate": "_digests _numbered front values",
+    "ReplayableOutbox": "kept_since",
     "SinkTask": "_state",
     "SourceTask": "splits _unopened events",
     "StatefulTask": "table",
@@ -137,7 +137,7 @@ ANEW = {
     "TaskCheckpoints": "held_by in_line just_cut snapshot worked",  # cuts under way are given up
     "WindowTask": "_closed_until _types",
     "Work": "_today _turns been_round brought_in grants last_count only_looked story",  # of one step, and figures
-    "RecordedGate": "on_arrival",  # of a hot standby
+    "ReplayableGate": "on_arrival",  # of a hot standby
 }
 """Found out anew by a replacement, or of no effect on what it does."""
 

@@ -13,7 +13,7 @@ from tailrace.state.format import Placed, TableInfo
 from tailrace.state.parts import BlockOf, ChainsOf, LogOf, MetaOf, TablesOf
 from tailrace.task.contract import events
 from tailrace.task.contract.actions import CallSink, Exit, ToPeer, WriteState
-from tailrace.task.journal.recorded_answers import Gave, Raised, Told
+from tailrace.task.journal.outside_answers import Gave, Raised, Told
 from tailrace.task.worker.eventlog import LogEntry, action_bytes, decode, encode
 
 TABLE = TableInfo("seen")

@@ -12,8 +12,8 @@ from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.output.outages import Outage
 from tailrace.coordinator.view.jobview import JobView, SlotFigures
 from tailrace.coordinator.view.slices import Failover, SizeFigures, Slices, SliceStandby, SliceStatus
-from tailrace.coordinator.workers.lost_workers import Takeovers
 from tailrace.coordinator.workers.replacement_durations import ReplacementTimes
+from tailrace.coordinator.workers.replacement_phases import Takeovers
 from tailrace.coordinator.workers.rescaling import Rescaling
 from tailrace.coordinator.workers.roster import Roster, Slot
 from tailrace.coordinator.workers.standbys import Standby, Standbys

@@ -1,9 +1,10 @@
 """The workers of a job: which process has which slot, and what happens when one is lost.
 
-- `roster`: slots, epochs, signs of life. `places`: the Spark jobs that run processes.
+- `roster`: slots, epochs, signs of life. `places`: the Spark jobs that run processes. `silence`: which worker is
+  declared lost because no sign of life comes.
 - `standbys`, `standby_placement`: processes that wait, and the slices whose state each of them holds.
-- `replacements`, `lost_workers`: a lost worker is replaced while the other workers go on; decisions and knowledge. Which
-  standby takes its slot: `Standbys.choose`.
+- `replacements`, `replacement_phases`: a lost worker is replaced while the other workers go on: whether it is, and how far
+  each replacement has come, with what is known of the lost one. Which standby takes its slot: `Standbys.choose`.
 - `first_failures`: workers that are replaced though they live. `hot_standbys`: which standby follows which worker.
 - `rescaling`: another number of workers while the job runs; its steps are in `coordinator.course`. `readiness`: how far
   these are before the job stands still. `autoscaling`: how many workers the load requires.

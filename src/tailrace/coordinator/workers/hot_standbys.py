@@ -1,4 +1,4 @@
-"""Hot standbys: which standby follows the worker of which slice (`protocol.following`)."""
+"""Hot standbys: which standby follows the worker of which slice (`protocol.hot_standby`)."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import msgspec
 from tailrace.coordinator.actions import NotHot, Send
 from tailrace.coordinator.decisions import Decisions, Tell
 from tailrace.coordinator.durability.durability import Durability
-from tailrace.coordinator.workers.lost_workers import Takeovers
 from tailrace.coordinator.workers.places import name_of_executor
+from tailrace.coordinator.workers.replacement_phases import Takeovers
 from tailrace.coordinator.workers.roster import Roster
 from tailrace.coordinator.workers.standbys import Standby
 from tailrace.protocol.deployment import Peer
-from tailrace.protocol.following import Feed, Feeds, Follow, NotFollowed
+from tailrace.protocol.hot_standby import Feed, Feeds, Follow, NotFollowed
 from tailrace.protocol.replay import Resume
 from tailrace.state.manifest import encode_manifest
 

@@ -1,5 +1,5 @@
 """The replacement of workers that are lost, or have failed, while the other workers go on: the requests, messages and starts
-for it, and the cases in which it is not done. `lost_workers` has what is known of these workers, `first_failures` the
+for it, and the cases in which it is not done. `replacement_phases` has what is known of these workers, `first_failures` the
 failures before."""
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tailrace.coordinator.job.timeouts import Limits
 from tailrace.coordinator.loops.termination import Nests
 from tailrace.coordinator.workers.first_failures import FirstFailures
 from tailrace.coordinator.workers.hot_standbys import HotStandbys
-from tailrace.coordinator.workers.lost_workers import Takeovers
+from tailrace.coordinator.workers.replacement_phases import Takeovers
 from tailrace.coordinator.workers.roster import Roster, Slot
 from tailrace.elements.entrylog import EACH
 from tailrace.protocol.deployment import FailureKind

@@ -13,13 +13,13 @@ from tailrace.coordinator.decisions import Decisions, NotJoined, Tell
 from tailrace.coordinator.job.failures import Cause
 from tailrace.coordinator.workers.places import (
     Each,
-    LongestSilence,
     Start,
     WorkerPlace,
     executor_of,
     name_of_executor,
     start_of,
 )
+from tailrace.coordinator.workers.silence import LongestSilence, declared_lost
 from tailrace.coordinator.workers.standby_placement import Executor
 from tailrace.coordinator.workers.standbys import Standby, Standbys
 from tailrace.protocol.deployment import (
@@ -340,15 +340,11 @@ class Roster:
 
     def replace_silent(self, now: int, lease: int) -> Decisions:
         """Replaces the first worker, or standby, that has given no sign of life for `lease`: it is lost."""
-        slot = next((slot for slot in self.connected if slot.silent_at(lease) <= now), None)
-        if slot is None:
-            silent = [one for one in self.outside.values() if one.connected and one.silent_at(lease) <= now]
-            gone = f"it has given no sign of life for {lease / 1e6:g} s"
-            return [act for one in silent for act in self.outside_lost(one, gone)] or self.standbys.replace_silent(
-                now, lease
-            )
-        what = f"worker {slot.index} has given no sign of life for {(now - slot.received_at) / 1e6:.0f} s"
-        return [CloseLink(slot.index, slot.epoch), *self.note_loss(slot.index, what)]
+        for slot, why in declared_lost(self.connected, now, lease):
+            return [CloseLink(slot.index, slot.epoch), *self.note_loss(slot.index, f"worker {slot.index} {why}")]
+        outside = declared_lost(self.outside.values(), now, lease)
+        decided = [act for place, why in outside for act in self.outside_lost(place, f"it {why}")]
+        return decided or self.standbys.replace_silent(now, lease)
 
     def silent_at(self, lease: int) -> int | None:
         """The time at which a worker has been silent for `lease`, if no sign of life comes until then."""

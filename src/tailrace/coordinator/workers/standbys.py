@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from tailrace.coordinator.actions import CloseLink, Kill, Send, StandbyLost
 from tailrace.coordinator.decisions import Decisions
 from tailrace.coordinator.workers.places import WorkerPlace, executor_of
+from tailrace.coordinator.workers.silence import declared_lost
 from tailrace.coordinator.workers.standby_placement import Executor, deal
 from tailrace.protocol.standby import Hold, StandBy, StateHeld
 
@@ -187,11 +188,9 @@ class Standbys:
 
     def replace_silent(self, now: int, lease: int) -> Decisions:
         """Replaces the first standby that has given no sign of life for `lease`."""
-        silent = next((one for one in self.all if one.connected and one.silent_at(lease) <= now), None)
-        if silent is None:
-            return []
-        what = f"it has given no sign of life for {(now - silent.received_at) / 1e6:.0f} s"
-        return [CloseLink(silent.index, silent.epoch), *self.lose(silent, what, again=True)]
+        for place, why in declared_lost(self.all, now, lease):
+            return [CloseLink(place.index, place.epoch), *self.lose(place, f"it {why}", again=True)]
+        return []
 
 
 def _empty(place: Standby) -> None:

@@ -1,5 +1,5 @@
 """The interception of clocks and random bytes: where a worker may be replaced, user code reads them by way of a book of its
-readings (`task.contract.clock_readings`), which records them, or gives those of the lost worker.
+readings (`task.contract.clock_access`), which records them, or gives those of the lost worker.
 
 Each function that reads a clock is replaced by a stand-in, in its module and wherever else it is bound
 (`runtime.worker.rebinding`); methods of `datetime`, which is a class in C, are replaced in the class. A stand-in reads as
@@ -28,7 +28,7 @@ from typing import Any
 
 from tailrace.errors import OWN_FOLDER
 from tailrace.runtime.worker import rebinding
-from tailrace.task.contract.clock_readings import OTHER, WALL, Book
+from tailrace.task.contract.clock_access import OTHER, WALL, Book
 from tailrace.task.contract.outside import Outside
 
 PASSES = frozenset(

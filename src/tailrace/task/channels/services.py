@@ -29,7 +29,7 @@ from tailrace.task.contract.tuning import Tuning
 if TYPE_CHECKING:
     from random import Random
 
-    from tailrace.task.inflight.recording import InFlightRecording
+    from tailrace.task.inflight.overtaken_records import InFlightRecording
 
 RandomFactory = Callable[[int], "Random"]
 """Function that makes a `random.Random` from a seed. Given from above: nothing below the waterline makes randomness."""

@@ -5,7 +5,7 @@ In: `events` (what happens to a worker), `jobspec` and `tuning` (what it knows b
 - `events`, `actions`: to add something that a worker reacts to, or requires of its driver.
 - `cut_state`: what an object of a task has at a cut and no checkpoint holds, declared beside its class.
 - `outside`: the way of user code to the world outside of its worker.
-- `clock_readings`: the way of user code to the clocks and random bytes of its process.
+- `clock_access`: the way of user code to the clocks and random bytes of its process.
 - `functions`, `usercode`: function objects of the user, and errors of theirs with operator, subtask and record.
 - `calls`, `sinkcalls`, `beside`: calls of user code beside the steps: asynchronous ones, those of sinks, and threads that
   wake a task.

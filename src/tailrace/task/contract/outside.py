@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 from tailrace.elements.batches import Batch
 from tailrace.task.contract.beside import Beside
 from tailrace.task.contract.calls import AsyncCalls
-from tailrace.task.contract.clock_readings import Book
+from tailrace.task.contract.clock_access import Book
 
 T = TypeVar("T")
 Taken = tuple[Batch | None, int]
@@ -35,7 +35,7 @@ class TakeParts(Protocol):
 
 
 class Outside:
-    """The world outside itself. Where answers are kept, a recorder takes its place (`task.journal.recorded_answers`)."""
+    """The world outside itself. Where answers are kept, a recorder takes its place (`task.journal.outside_answers`)."""
 
     readings: Book | None = None
     """The book of what user code reads now; None where it is not recorded."""

@@ -23,15 +23,15 @@ from tailrace.task.channels.channel_logs import LogFrame, restored_frame
 from tailrace.task.channels.inputs import InputChannel, Returning, count_of
 from tailrace.task.channels.outbox import Outbox, OutputChannel, Queued
 from tailrace.task.journal.facts import meets_in_channels
-from tailrace.task.journal.recorded_gate import gate_of
-from tailrace.task.journal.recorded_outbox import outbox_of
+from tailrace.task.journal.replayable_gate import gate_of
+from tailrace.task.journal.replayable_outbox import outbox_of
 from tailrace.task.journal.shapes import A_MARKER, in_shape
 from tailrace.task.journal.task_state import Came
 from tailrace.task.subtask.machine import Task
 from tailrace.task.subtask.returning import Returned, element_of
 
 if TYPE_CHECKING:
-    from tailrace.task.failover.recorded_slice import RecordedSlice
+    from tailrace.task.failover.replayable_slice import ReplayableSlice
 
 _Log = tuple[LogKind, ChannelName, int, int]
 """(kind, channel, age, turn) of a log."""
@@ -83,7 +83,7 @@ class AsItWas:
                 front[-1][-1].set_cut_state(state)
         gate_of(task).put_back(unread, front)
 
-    def send(self, slice: RecordedSlice) -> None:
+    def send(self, slice: ReplayableSlice) -> None:
         """Sends the records that barriers had overtaken, behind these barriers, once every task has its own records."""
         for task in slice.tasks:
             for ident, channel in task.outbox.channels.items():

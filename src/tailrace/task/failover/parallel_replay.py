@@ -34,15 +34,15 @@ from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
 from tailrace.errors import InternalError
 from tailrace.graph import operators
 from tailrace.protocol.message_codec import NestCommand
-from tailrace.task.failover.recorded_slice import RecordedSlice
+from tailrace.task.failover.replayable_slice import ReplayableSlice
+from tailrace.task.journal.clock_readings import are_all_of_a_reader, may_be_merged
 from tailrace.task.journal.divergence import as_before
 from tailrace.task.journal.history import Cut, Did, Entry, Flushed, Heard
 from tailrace.task.journal.merged_reads import Pieces, totals
-from tailrace.task.journal.recorded_answers import Gave
-from tailrace.task.journal.recorded_clocks import are_all_of_a_reader, may_be_merged
-from tailrace.task.journal.recorded_feedback import feedback_of
-from tailrace.task.journal.recorded_gate import A_BARRIER, A_MARKER, A_TIME, FEEDBACK, Unread, gate_of, is_time
-from tailrace.task.journal.recorded_outbox import outbox_of
+from tailrace.task.journal.outside_answers import Gave
+from tailrace.task.journal.replayable_feedback import feedback_of
+from tailrace.task.journal.replayable_gate import A_BARRIER, A_MARKER, A_TIME, FEEDBACK, Unread, gate_of, is_time
+from tailrace.task.journal.replayable_outbox import outbox_of
 from tailrace.task.subtask.machine import FEEDBACK_READS, READS, WITHOUT_WAVES, Task
 from tailrace.task.subtask.order import NOTHING
 
@@ -61,7 +61,7 @@ _LEAST = 16
 """Least number of records that a step counts for in a turn, if it is replayed by itself."""
 
 
-def needs_no_coordinator(slice: RecordedSlice, history: Iterable[Entry]) -> bool:
+def needs_no_coordinator(slice: ReplayableSlice, history: Iterable[Entry]) -> bool:
     """True for a job with loops, restored from a checkpoint, in whose history tasks have nothing in common but the records
     in their channels and in queues of feedback. There are no markers but barriers: no event time, no waves, no ends. Event
     time that a task makes may be in its channels though no other task has read of it yet."""
@@ -100,7 +100,7 @@ class Lanes:
 
     def __init__(
         self,
-        slice: RecordedSlice,
+        slice: ReplayableSlice,
         history: Iterable[Entry],
         before: Container[int],
         has_come: Callable[[Entry], bool],
@@ -156,7 +156,7 @@ class Lane:
 
     def __init__(
         self,
-        slice: RecordedSlice,
+        slice: ReplayableSlice,
         task: Task,
         before: Container[int],
         has_come: Callable[[Entry], bool],

@@ -20,14 +20,14 @@ from tailrace.protocol.snapshot import Abort, Complete, Trigger
 from tailrace.task.channels.inputs import InputChannel
 from tailrace.task.failover.channel_restore import AsItWas
 from tailrace.task.failover.parallel_replay import Lanes, needs_no_coordinator
-from tailrace.task.failover.recorded_slice import RecordedSlice
-from tailrace.task.failover.steps import replay_cut, replay_step
+from tailrace.task.failover.replayable_slice import ReplayableSlice
+from tailrace.task.failover.replayed_steps import replay_cut, replay_step
 from tailrace.task.journal.divergence import as_before, differs
 from tailrace.task.journal.facts import meets_in_channels
 from tailrace.task.journal.history import Cut, Did, Entry, Flushed, Heard, decode
-from tailrace.task.journal.recorded_answers import Recorder, ReplayedAnswers
-from tailrace.task.journal.recorded_gate import ANY, gate_of
-from tailrace.task.journal.recorded_outbox import outbox_of
+from tailrace.task.journal.outside_answers import Recorder, ReplayedAnswers
+from tailrace.task.journal.replayable_gate import ANY, gate_of
+from tailrace.task.journal.replayable_outbox import outbox_of
 from tailrace.task.journal.task_state import put_back
 from tailrace.task.subtask.machine import FEEDBACK_READS, READS, Task
 
@@ -43,7 +43,7 @@ class Again:
 
     def __init__(
         self,
-        slice: RecordedSlice,
+        slice: ReplayableSlice,
         history: Iterable[Entry],
         checkpoint: int,
         channels: AsItWas | None = None,
@@ -266,7 +266,7 @@ def _let_all_go(task: Task, together: Container[int]) -> None:
             incoming.flow.granted = ANY
 
 
-def account_for_local(slice: RecordedSlice) -> None:
+def account_for_local(slice: ReplayableSlice) -> None:
     """Restores the credit of channels between the tasks of a slice: what is unread there counts as sent."""
     for task in slice.tasks:
         for ident, channel in task.outbox.channels.items():

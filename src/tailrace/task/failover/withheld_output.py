@@ -9,7 +9,7 @@ from tailrace.elements.frame_codec import decode
 from tailrace.elements.markers import Barrier, EndOfInput
 from tailrace.errors import GraphError
 from tailrace.task.channels.spilling import frame_of
-from tailrace.task.failover.recorded_slice import RecordedSlice
+from tailrace.task.failover.replayable_slice import ReplayableSlice
 from tailrace.task.journal.sent_log import Keeping, SentLog
 from tailrace.task.operators.sink import SinkTask
 
@@ -61,13 +61,13 @@ class WithheldOutput:
         self._log.clear()
 
 
-def withhold(slice: RecordedSlice, checkpoint: int) -> None:
+def withhold(slice: ReplayableSlice, checkpoint: int) -> None:
     """Makes the sinks of a slice write nothing. `checkpoint`: the restored one."""
     for sink in sinks_of(slice):
         sink.withheld = WithheldOutput(sink, slice.keeping, checkpoint)
 
 
-def check_withheld(slice: RecordedSlice) -> None:
+def check_withheld(slice: ReplayableSlice) -> None:
     """Raises `GraphError` for a sink whose writer declares state, as the restored checkpoint shows: that follows from what
     it writes, and it writes nothing here."""
     for sink in sinks_of(slice):
@@ -78,7 +78,7 @@ def check_withheld(slice: RecordedSlice) -> None:
             )
 
 
-def release(slice: RecordedSlice, checkpoint: int) -> None:
+def release(slice: ReplayableSlice, checkpoint: int) -> None:
     """Writes what the sinks of a slice have withheld behind a complete checkpoint."""
     for sink in sinks_of(slice):
         if isinstance(sink.withheld, WithheldOutput):
@@ -86,6 +86,6 @@ def release(slice: RecordedSlice, checkpoint: int) -> None:
             sink.withheld.release()
 
 
-def sinks_of(slice: RecordedSlice) -> list[SinkTask]:
+def sinks_of(slice: ReplayableSlice) -> list[SinkTask]:
     """The sinks of a slice."""
     return [one for task in slice.tasks for one in task.chain.operators if isinstance(one, SinkTask)]

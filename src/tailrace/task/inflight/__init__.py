@@ -3,8 +3,8 @@
 In: a cut of a task, and its channels. Out: pieces of logs for the file of the checkpoint, and their places behind a
 restore.
 
-- `recording`: which records in the channels of a task belong to the checkpoint.
-- `recorded_ahead`: the "continuous" way: records that wait are written before a checkpoint finds them.
+- `overtaken_records`: which records in the channels of a task belong to the checkpoint.
+- `continuous_recording`: the "continuous" way: records that wait are written before a checkpoint finds them.
 - `redistribution`: which subtask gets the records at another parallelism, or in a changed dataflow.
 
 `subtask.returning` brings the records back in front of new ones, since operators take part in that.

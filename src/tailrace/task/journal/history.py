@@ -19,7 +19,7 @@ from tailrace.elements.cuts import CutRequest
 from tailrace.elements.entrylog import EACH
 from tailrace.protocol.message_codec import TaskMessage
 from tailrace.protocol.replay import Gained
-from tailrace.task.journal.recorded_answers import Answer
+from tailrace.task.journal.outside_answers import Answer
 
 
 class Did(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -36,7 +36,7 @@ class Did(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """The facts that depended on how much had arrived by then (`Facts`)."""
     answers: list[Answer] = []
     sizes: list[int] = []
-    """Sizes in bytes of the frames that the step sent (`RecordedOutbox`)."""
+    """Sizes in bytes of the frames that the step sent (`ReplayableOutbox`)."""
     been_round: bool = False
     """True if the step ended a round of the task's inputs, behind which gathered records were sent."""
     by_itself: bool = False

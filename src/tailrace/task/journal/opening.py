@@ -10,8 +10,8 @@ import msgspec
 
 from tailrace.errors import InternalError
 from tailrace.task.channels.services import Services
-from tailrace.task.contract.clock_readings import OPENING
-from tailrace.task.journal.recorded_answers import Answer, Recorder, ReplayedAnswers
+from tailrace.task.contract.clock_access import OPENING
+from tailrace.task.journal.outside_answers import Answer, Recorder, ReplayedAnswers
 from tailrace.task.operators.base import OperatorTask
 from tailrace.task.operators.sources.source import SourceTask
 

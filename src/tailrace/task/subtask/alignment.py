@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from tailrace.elements.cuts import CutRequest
 from tailrace.elements.frame_codec import ChannelId
 from tailrace.task.channels.gate import Gate
-from tailrace.task.inflight.recording import InFlightRecording
+from tailrace.task.inflight.overtaken_records import InFlightRecording
 
 
 @dataclass(slots=True)

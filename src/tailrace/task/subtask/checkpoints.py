@@ -6,7 +6,7 @@ from __future__ import annotations
 from tailrace.elements.cuts import CutRequest
 from tailrace.task.channels.gate import Gate
 from tailrace.task.channels.outbox import Outbox
-from tailrace.task.inflight.recording import InFlightRecording, Logged
+from tailrace.task.inflight.overtaken_records import InFlightRecording, Logged
 from tailrace.task.subtask.alignment import Alignment, TaskCut
 from tailrace.task.subtask.chain import Chain
 from tailrace.task.subtask.loop import TaskLoop

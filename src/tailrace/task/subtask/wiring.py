@@ -10,7 +10,7 @@ from tailrace.task.channels.inputs import InputChannel
 from tailrace.task.channels.outbox import Outbox, OutputChannel, OutputEdge
 from tailrace.task.channels.partition import make_partitioner
 from tailrace.task.channels.services import Services
-from tailrace.task.inflight.recording import InFlightRecording
+from tailrace.task.inflight.overtaken_records import InFlightRecording
 
 
 def make_recording(

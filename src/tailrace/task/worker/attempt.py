@@ -17,7 +17,7 @@ from tailrace.protocol.deployment import (
     Settled,
     SubtasksFinished,
 )
-from tailrace.protocol.following import Feed, Feeds
+from tailrace.protocol.hot_standby import Feed, Feeds
 from tailrace.protocol.message_codec import NestCommand
 from tailrace.protocol.replay import Replaced, Restored, Resume, WorkerLost
 from tailrace.protocol.snapshot import Abort, Complete, Declined, Trigger
@@ -28,17 +28,17 @@ from tailrace.task.channels.lazy_records import Parked
 from tailrace.task.channels.services import Services
 from tailrace.task.contract.actions import Action, AwaitPeer, ConnectPeers, ReadPlaced, ReadState, ToCoordinator
 from tailrace.task.contract.jobspec import JobSpec
-from tailrace.task.failover.channel_restore import AsItWas
-from tailrace.task.failover.mirrors import Mirror
-from tailrace.task.failover.recorded_slice import RecordedSlice
-from tailrace.task.failover.slices import slice_of
-from tailrace.task.failover.takeover import Resumed, known_history, peer_replaced, sweep
+from tailrace.task.failover.replacement import Resumed, sweep
+from tailrace.task.failover.replayable_slice import ReplayableSlice
+from tailrace.task.failover.slice_choice import slice_of
+from tailrace.task.failover.standby_mirrors import Mirror
+from tailrace.task.failover.survivor import known_history, peer_replaced
 from tailrace.task.slice.turns import Turns
 from tailrace.task.subtask.idleness import Idle
 from tailrace.task.subtask.machine import Task
 from tailrace.task.worker.checkpoints import WorkerCheckpoints
 from tailrace.task.worker.publishing import Publisher, in_parts, with_one_publisher
-from tailrace.task.worker.replacement import ReplacementRestorer
+from tailrace.task.worker.replacement_restore import ReplacementRestorer
 from tailrace.task.worker.restore import Restorer
 
 RETURNED = "records in flight at the restored checkpoint"
@@ -92,7 +92,7 @@ class Attempt:
         """The restored manifest, if there is one, and the folder in which the files are."""
         self._slot = slot
         self._peers: dict[int, Peer] = {peer.slot: peer for peer in deploy.peers}
-        if isinstance(self.slice, RecordedSlice):
+        if isinstance(self.slice, ReplayableSlice):
             self.slice.place({peer.slot: peer.home for peer in deploy.peers})
         self.publisher = Publisher(slot, spec.plan, services, numbers)
         """The part of this worker in publishing."""
@@ -106,8 +106,8 @@ class Attempt:
         """The replay of a lost worker's history, while it goes on."""
         self._restorer: Restorer | None = None
         """The restorer, while the storage reads what is to be restored."""
-        self._channels: AsItWas | None = None
-        """The contents of a lost worker's channels."""
+        self._restored: ReplacementRestorer | None = None
+        """The restorer of a lost worker's slice, which has the contents of its channels, until the replay begins."""
         self._numbers = numbers
         """Numbers of requests to the storage, through all attempts of a worker. The number of an answer to an earlier
         attempt is never the number of a request of this one."""
@@ -124,9 +124,9 @@ class Attempt:
         completed nor aborted them."""
 
     @property
-    def recorded(self) -> RecordedSlice | None:
+    def recorded(self) -> ReplayableSlice | None:
         """The slice, in a job whose workers are replaced alone; else None."""
-        return self.slice if isinstance(self.slice, RecordedSlice) else None
+        return self.slice if isinstance(self.slice, ReplayableSlice) else None
 
     @property
     def opened(self) -> bool:
@@ -146,7 +146,7 @@ class Attempt:
         restorer = self._restorer = make(self.slice.plan, self.slice.tasks, manifest, deploy.own)
         if deploy.own:
             self.checkpoints.note_restore(manifest.channels)
-        self._channels = restorer.channels if isinstance(restorer, ReplacementRestorer) else None
+        self._restored = restorer if isinstance(restorer, ReplacementRestorer) else None
         mirror = self.mirror
         held = mirror.everything_of(manifest) if mirror is not None and as_it_was else None
         if held is not None:
@@ -181,7 +181,8 @@ class Attempt:
         else:
             self.recorded.open(self._resume.history.opened)
         if self._resume is not None and self.recorded is not None:
-            self.resumed, self._channels = Resumed(self.recorded, self._resume, self._channels, self.follows), None
+            channels = None if self._restored is None else self._restored.channels
+            self.resumed, self._restored = Resumed(self.recorded, self._resume, channels, self.follows), None
             return self._replay()
         return [self._connect(), *self.required_actions()]
 

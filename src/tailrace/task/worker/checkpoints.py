@@ -18,7 +18,7 @@ from tailrace.task.channels.channel_logs import LogFrame, Recording, Referred
 from tailrace.task.channels.services import Services
 from tailrace.task.channels.written_records import Span
 from tailrace.task.contract.actions import DropState, WriteState
-from tailrace.task.inflight.recorded_ahead import Ahead
+from tailrace.task.inflight.continuous_recording import Ahead
 from tailrace.task.subtask.machine import Task
 from tailrace.task.subtask.snapshot import FileBuilder
 
@@ -265,7 +265,7 @@ class WorkerCheckpoints:
             self._written.wrote(channel, first, Span(*place, start, start + count, count, size=size))
             start += count
 
-    # What is written before the cut (`task.inflight.recorded_ahead`).
+    # What is written before the cut (`task.inflight.continuous_recording`).
 
     @property
     def ahead_to_encode(self) -> bool:

@@ -18,8 +18,8 @@ from tailrace.protocol.succession import (
     Secured,
 )
 from tailrace.task.contract.actions import Action, ToCoordinator
-from tailrace.task.failover.recorded_slice import RecordedSlice
-from tailrace.task.failover.takeover import with_history
+from tailrace.task.failover.history_sending import with_history
+from tailrace.task.failover.replayable_slice import ReplayableSlice
 
 
 class Conversation:
@@ -56,7 +56,7 @@ class Conversation:
         """Counts a message of the coordinator."""
         self._received += 1
 
-    def behind_history(self, recorded: RecordedSlice | None, actions: Iterable[Action]) -> Iterable[Action]:
+    def behind_history(self, recorded: ReplayableSlice | None, actions: Iterable[Action]) -> Iterable[Action]:
         """The actions of the worker, each behind the history that it follows from, where there is one."""
         found = actions if recorded is None else with_history(recorded, actions)
         return self.outgoing(found) if self.waits else found

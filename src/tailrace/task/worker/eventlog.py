@@ -9,7 +9,7 @@ import msgspec
 
 from tailrace.task.contract.actions import Action, BeginCalls, CallSink
 from tailrace.task.contract.events import Event
-from tailrace.task.journal.recorded_answers import Answer
+from tailrace.task.journal.outside_answers import Answer
 
 
 class LogEntry(msgspec.Struct, frozen=True, array_like=True):

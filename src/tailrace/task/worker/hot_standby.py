@@ -1,5 +1,5 @@
-"""The part of a standby that follows the worker of a slice (`protocol.following`): an attempt, until that gives up or takes
-the worker's place."""
+"""The part of a standby that follows the worker of a slice (`protocol.hot_standby`): an attempt, until that gives up or
+takes the worker's place."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from tailrace.elements.frame_codec import decode
 from tailrace.protocol.deployment import Deploy
-from tailrace.protocol.following import Follow, NotFollowed
+from tailrace.protocol.hot_standby import Follow, NotFollowed
 from tailrace.protocol.message_codec import StandbyCommand
 from tailrace.protocol.replay import Resume
 from tailrace.protocol.standby import Hold, StandBy, TakeSlot
@@ -15,9 +15,9 @@ from tailrace.task.channels.services import Services
 from tailrace.task.contract.actions import Action, ClosePeers, ToCoordinator
 from tailrace.task.contract.events import PlacedRead, PlacedUnreadable, StatePartRead, StateRead, StateUnreadable
 from tailrace.task.contract.jobspec import JobSpec
-from tailrace.task.failover.mirrors import Mirror
-from tailrace.task.failover.standby_loop import Standing
-from tailrace.task.worker.following import FollowingAttempt
+from tailrace.task.failover.standby import Standing
+from tailrace.task.failover.standby_mirrors import Mirror
+from tailrace.task.worker.followed_attempt import FollowingAttempt
 
 MakeServices = Callable[[JobSpec, Deploy, Mirror], Services]
 

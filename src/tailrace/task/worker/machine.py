@@ -73,8 +73,8 @@ from tailrace.task.contract.events import (
 from tailrace.task.contract.jobspec import JobSpec
 from tailrace.task.contract.outside import Outside
 from tailrace.task.contract.tuning import Tuning
-from tailrace.task.failover.mirrors import Mirror, backends
-from tailrace.task.failover.standby_loop import Standing
+from tailrace.task.failover.standby import Standing
+from tailrace.task.failover.standby_mirrors import Mirror, backends
 from tailrace.task.slice.machine import Slice
 from tailrace.task.subtask.idleness import Idle, Reason
 from tailrace.task.subtask.machine import Task

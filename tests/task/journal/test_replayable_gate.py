@@ -5,22 +5,22 @@ from tailrace.elements.frame_codec import ChannelId
 from tailrace.elements.markers import Watermark
 from tailrace.task.channels.inputs import InputChannel
 from tailrace.task.journal.facts import Facts
-from tailrace.task.journal.recorded_gate import RecordedGate
+from tailrace.task.journal.replayable_gate import ReplayableGate
 
 A = ChannelId(0, 0, 0)
 SMALL = [Rows([0]), Watermark(10), Rows([1]), Watermark(20), Rows([2])]
 
 
-def gate(elements: list[Rows | Watermark], times_in_facts: bool) -> RecordedGate:
+def gate(elements: list[Rows | Watermark], times_in_facts: bool) -> ReplayableGate:
     """A gate to which these elements have come on its only channel."""
-    g, seq = RecordedGate([InputChannel(A, 0, 1000)], Facts(), times_in_facts), 0
+    g, seq = ReplayableGate([InputChannel(A, 0, 1000)], Facts(), times_in_facts), 0
     for element in elements:
         g.arrive(A, seq, element, 1 if isinstance(element, Rows) else 0)
         seq += len(element) if isinstance(element, Rows) else 0
     return g
 
 
-def read_all(g: RecordedGate) -> list[list[int] | Watermark]:
+def read_all(g: ReplayableGate) -> list[list[int] | Watermark]:
     found = []
     while g.has_input:
         taken = g.take(100)

@@ -1,5 +1,5 @@
 """The way of user code to the clocks and random bytes of its process. Functions of Python that it calls for these read by
-way of a book, where their readings are recorded (`task.journal.recorded_clocks`)."""
+way of a book, where their readings are recorded (`task.journal.clock_readings`)."""
 
 from __future__ import annotations
 

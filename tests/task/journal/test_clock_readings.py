@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from tailrace.errors import InternalError
-from tailrace.task.contract.clock_readings import OPENING, OTHER, READING, WALL
-from tailrace.task.journal.recorded_clocks import GivenReadings, LiveReadings, Readings
+from tailrace.task.contract.clock_access import OPENING, OTHER, READING, WALL
+from tailrace.task.journal.clock_readings import GivenReadings, LiveReadings, Readings
 
 
 def never(*args: Any) -> Any:

@@ -11,11 +11,11 @@ from tailrace.task.channels.gate import Gate
 from tailrace.task.channels.lazy_records import Parked
 from tailrace.task.channels.outbox import Outbox
 from tailrace.task.channels.written_records import WrittenRecords
-from tailrace.task.inflight.recording import InFlightRecording
+from tailrace.task.inflight.overtaken_records import InFlightRecording
 from tailrace.task.journal.shapes import shape_of
 
 
-class RecordedInFlight(InFlightRecording):
+class ReplayableInFlight(InFlightRecording):
     """A recording whose logs have the shape of what was in flight, so that a replacement has it in the same frames."""
 
     def __init__(

@@ -298,7 +298,7 @@ class InFlightRecording:
         self._in_line.clear()
         self.recording = 0
 
-    # What is written before a checkpoint finds it (`task.inflight.recorded_ahead`).
+    # What is written before a checkpoint finds it (`task.inflight.continuous_recording`).
 
     def recording_of_its_own(self) -> Recording:
         """Recording that no cut knows of, for what waits in any of the task's channels."""

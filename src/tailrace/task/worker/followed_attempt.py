@@ -1,4 +1,4 @@
-"""A hot standby's attempt: it follows the worker of one slice (`protocol.following`), and becomes its replacement."""
+"""A hot standby's attempt: it follows the worker of one slice (`protocol.hot_standby`), and becomes its replacement."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import msgspec
 from tailrace.elements.frame_codec import BARRIER, HISTORY, ChannelId, Frame, encode_grant
 from tailrace.errors import InternalError, ProtocolViolation, TailraceError
 from tailrace.protocol.deployment import Peer
-from tailrace.protocol.following import Follow
+from tailrace.protocol.hot_standby import Follow
 from tailrace.protocol.replay import Copy, Gained, Restored, Resume
 from tailrace.state.manifest import decode_manifest
 from tailrace.task.channels.services import Services
 from tailrace.task.contract.actions import Action, ConnectPeers, ToCoordinator, ToPeer
 from tailrace.task.contract.jobspec import JobSpec
-from tailrace.task.failover.feed import decode_followed
-from tailrace.task.failover.mirrors import Mirror
-from tailrace.task.failover.recorded_slice import RecordedSlice
-from tailrace.task.failover.slices import begin_feed, fed_window
+from tailrace.task.failover.replayable_slice import ReplayableSlice
+from tailrace.task.failover.slice_choice import begin_feed, fed_window
+from tailrace.task.failover.standby_feed import decode_followed
+from tailrace.task.failover.standby_mirrors import Mirror
 from tailrace.task.failover.withheld_output import check_withheld, withhold
 from tailrace.task.journal.divergence import differs
-from tailrace.task.journal.recorded_gate import gate_of
-from tailrace.task.journal.recorded_outbox import outbox_of
+from tailrace.task.journal.replayable_gate import gate_of
+from tailrace.task.journal.replayable_outbox import outbox_of
 from tailrace.task.worker.attempt import Attempt
 
 
@@ -64,7 +64,7 @@ class FollowingAttempt(Attempt):
             gate_of(task).let_all_come()
 
     @property
-    def _slice(self) -> RecordedSlice:
+    def _slice(self) -> ReplayableSlice:
         assert self.recorded is not None
         return self.recorded
 

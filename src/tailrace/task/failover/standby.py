@@ -17,7 +17,7 @@ from tailrace.task.channels.services import Services
 from tailrace.task.contract.actions import Action, HoldSlot, ReadState, ToCoordinator
 from tailrace.task.contract.events import StatePartRead, StateRead, StateUnreadable
 from tailrace.task.contract.jobspec import JobSpec
-from tailrace.task.failover.mirrors import FILES, Mirror
+from tailrace.task.failover.standby_mirrors import FILES, Mirror
 from tailrace.task.slice.preparation import close_unopened, prepare_functions, with_functions_of_its_own
 
 MakeBackend = Callable[[JobSpec, str, int], Backend]

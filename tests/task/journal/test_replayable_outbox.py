@@ -11,7 +11,7 @@ from tailrace.elements.markers import WaveMark
 from tailrace.task.channels.outbox import OutputEdge
 from tailrace.task.channels.spilling import MemorySpill
 from tailrace.task.journal.facts import Facts
-from tailrace.task.journal.recorded_outbox import RecordedOutbox
+from tailrace.task.journal.replayable_outbox import ReplayableOutbox
 from tailrace.task.journal.sent_log import Keeping
 from tests.task.channels.test_outbox import REMOTE, Sending
 
@@ -19,10 +19,10 @@ from tests.task.channels.test_outbox import REMOTE, Sending
 class Recorded(Sending):
     """An outbox that keeps what goes to the other worker."""
 
-    box: RecordedOutbox
+    box: ReplayableOutbox
 
-    def made(self, outputs: list[OutputEdge]) -> RecordedOutbox:
-        return RecordedOutbox(outputs, 1, 0, 0, False, Facts(), Keeping(MemorySpill, 1 << 20))
+    def made(self, outputs: list[OutputEdge]) -> ReplayableOutbox:
+        return ReplayableOutbox(outputs, 1, 0, 0, False, Facts(), Keeping(MemorySpill, 1 << 20))
 
 
 def kept(sending: Recorded) -> list[int]:

@@ -13,7 +13,7 @@ from tailrace.elements.frame_codec import ChannelId
 from tailrace.elements.markers import Barrier
 from tailrace.state.memory_backend import MemoryBackend
 from tailrace.task.channels.services import Services
-from tailrace.task.failover.steps import replay_cut
+from tailrace.task.failover.replayed_steps import replay_cut
 from tailrace.task.slice.machine import Slice
 from tailrace.task.subtask.machine import Task
 

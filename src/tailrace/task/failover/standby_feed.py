@@ -1,5 +1,5 @@
-"""The feed of a hot standby (`protocol.following`): all that comes to a worker from other workers, in the order in which it
-comes, and the worker's history.
+"""The feed of a hot standby (`protocol.hot_standby`): all that comes to a worker from other workers, in the order in which
+it comes, and the worker's history.
 
 Before a standby calls, the feed keeps what has come since the newest complete checkpoint, as far as barriers show where
 that begins. Then it sends what it keeps, under credit, and keeps nothing that was sent. It gathers until the standby has
@@ -16,7 +16,7 @@ import msgspec
 from tailrace.elements.frame_codec import ChannelId, Element, Frame, encode_history, encode_marker
 from tailrace.elements.markers import Barrier, EndOfInput, Marker
 from tailrace.protocol.flow import Producer
-from tailrace.protocol.following import Feeds, Followed
+from tailrace.protocol.hot_standby import Feeds, Followed
 from tailrace.protocol.replay import CameValues, Gained
 from tailrace.task.channels.spilling import Item
 from tailrace.task.contract.actions import ToPeer

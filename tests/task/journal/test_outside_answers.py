@@ -14,7 +14,7 @@ import pytest
 from tailrace.elements.batches import Rows
 from tailrace.errors import InternalError
 from tailrace.task.contract.outside import Outside, Take, Taken, TakenParts
-from tailrace.task.journal.recorded_answers import Gave, Raised, Recorder, ReplayedAnswers
+from tailrace.task.journal.outside_answers import Gave, Raised, Recorder, ReplayedAnswers
 
 
 def again(recorder: Recorder) -> ReplayedAnswers:

@@ -15,7 +15,7 @@ from tailrace.task.journal.facts import Facts
 from tailrace.task.operators.loops import HeadTask
 
 
-class RecordedFeedback(FeedbackQueue):
+class ReplayableFeedback(FeedbackQueue):
     """A feedback queue that takes and merges as one in another worker that does the same steps. So it merges nothing
     across a cut."""
 
@@ -82,7 +82,7 @@ class RecordedFeedback(FeedbackQueue):
         super().cut(checkpoint)
 
 
-def feedback_of(head: HeadTask) -> RecordedFeedback:
-    """Queue of a head of a recorded slice."""
-    assert isinstance(head.queue, RecordedFeedback)
+def feedback_of(head: HeadTask) -> ReplayableFeedback:
+    """Queue of a head of a replayable slice."""
+    assert isinstance(head.queue, ReplayableFeedback)
     return head.queue

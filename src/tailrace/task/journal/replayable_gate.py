@@ -29,7 +29,7 @@ A_TIME = 1 << 32
 it is later."""
 
 
-class RecordedGate(Gate):
+class ReplayableGate(Gate):
     """A gate whose reads are facts: the number of a channel, and how many records of it; or what was read in place of
     records.
 
@@ -330,9 +330,9 @@ class Unread:
         return True
 
 
-def gate_of(task: Task) -> RecordedGate:
-    """Gate of a task of a recorded slice."""
-    assert isinstance(task.gate, RecordedGate)
+def gate_of(task: Task) -> ReplayableGate:
+    """Gate of a task of a replayable slice."""
+    assert isinstance(task.gate, ReplayableGate)
     return task.gate
 
 

@@ -10,7 +10,7 @@ from tailrace.elements.frame_codec import HISTORY, ChannelId, Element, Frame, de
 from tailrace.elements.markers import Barrier, EndOfInput
 from tailrace.protocol.replay import Copy, Gained
 from tailrace.task.channels.spilling import MemorySpill
-from tailrace.task.failover.feed import TOO_FAR, StandbyFeed, decode_followed
+from tailrace.task.failover.standby_feed import TOO_FAR, StandbyFeed, decode_followed
 from tailrace.task.journal.history import Cut, Flushed, History
 from tailrace.task.journal.sent_log import Keeping
 

@@ -1,5 +1,5 @@
 """Readings of user code: what it has got of the clocks and of the random bytes of its process, past its context. They are
-answers of the world outside (`task.journal.recorded_answers`): a recorder keeps them, and a replay gives them again.
+answers of the world outside (`task.journal.outside_answers`): a recorder keeps them, and a replay gives them again.
 
 User code may read a clock for each record. So all readings of an event are one answer: of a clock the differences between
 its readings, and of random bytes the seed that all of them are made from.
@@ -16,7 +16,7 @@ from operator import sub
 import msgspec
 
 from tailrace.errors import InternalError
-from tailrace.task.contract.clock_readings import MONOTONIC, OPENING, READING, Book, Fresh, Read
+from tailrace.task.contract.clock_access import MONOTONIC, OPENING, READING, Book, Fresh, Read
 
 _SEED = 32
 _ANOTHER_MACHINE = 1_000_000_000

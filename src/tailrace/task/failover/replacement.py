@@ -1,160 +1,29 @@
-"""The part of a worker in replacements: what it sends to replaced workers, and what it does as a replacement
-(`protocol.replay`)."""
+"""A worker as the replacement of a lost one (`protocol.replay`): it replays what that did, compares, and goes on."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
-import msgspec
-
-from tailrace.elements.frame_codec import ChannelId, encode_history
-from tailrace.protocol.deployment import OperatorEvent, Progress
+from tailrace.elements.frame_codec import ChannelId
+from tailrace.protocol.deployment import OperatorEvent
 from tailrace.protocol.replay import (
-    Came,
     CameValues,
     Gained,
-    KnownHistory,
-    NotCompared,
     ReplayDone,
     Resume,
-    WorkerLost,
-    bits_of,
-    encode_gained,
 )
-from tailrace.task.contract.actions import Action, ToCoordinator, ToPeer
+from tailrace.task.contract.actions import Action, ToCoordinator
 from tailrace.task.failover.channel_restore import AsItWas
-from tailrace.task.failover.feed import StandbyFeed
-from tailrace.task.failover.recorded_slice import RecordedSlice
+from tailrace.task.failover.history_sending import to_peer
 from tailrace.task.failover.replay import Again, account_for_local, let_go
+from tailrace.task.failover.replayable_slice import ReplayableSlice
 from tailrace.task.failover.withheld_output import release
 from tailrace.task.journal.divergence import differs
-from tailrace.task.journal.history import History, decode_all
-from tailrace.task.journal.recorded_gate import gate_of
-from tailrace.task.journal.recorded_outbox import outbox_of
+from tailrace.task.journal.history import decode_all
+from tailrace.task.journal.replayable_gate import gate_of
+from tailrace.task.journal.replayable_outbox import outbox_of
 from tailrace.task.operators.sink import SinkTask
 from tailrace.task.slice.machine import Slice
-
-COORDINATOR = -1
-"""The coordinator as a receiver of histories."""
-
-
-def with_history(slice: RecordedSlice, actions: Iterable[Action]) -> list[Action]:
-    """The actions of a worker, each after the history that it follows from. Progress reports need no history: nothing
-    depends on them."""
-    if slice.services.inexact and not slice.again:
-        slice.services.inexact = False
-        slice.history.cut_short()
-    found: list[Action] = []
-    while slice.compared.reasons:
-        found.append(ToCoordinator(NotCompared(*slice.compared.reasons.popitem())))
-    also, rest = b"", frozenset[int]()
-    if (
-        slice.beside or slice.services.depth > 1
-    ):  # others pass this worker's history on, where it does not send it itself
-        actions = list(actions)
-        to = {action.slot for action in actions if isinstance(action, ToPeer)} - slice.gone
-        if to and slice.history.end >= slice.pushed + slice.pause and not slice.again:
-            slice.pushed, rest = slice.history.end, frozenset(slice.peers() - slice.gone - to)
-        also = bits_of(to | rest)
-    for action in actions:
-        if isinstance(action, ToPeer):
-            found += [_to_peer(slice, action.slot, gained) for gained in _news(slice, slice.history, action.slot, also)]
-        elif isinstance(action, ToCoordinator) and not isinstance(action.message, Progress):
-            found += [ToCoordinator(gained) for gained in _news(slice, slice.history, COORDINATOR)]
-        found.append(action)
-    for slot in sorted(rest):
-        found += [_to_peer(slice, slot, gained) for gained in _news(slice, slice.history, slot, also)]
-    return found if slice.feed is None else [*found, *_to_standby(slice, slice.feed)]
-
-
-def _to_standby(slice: RecordedSlice, feed: StandbyFeed) -> list[Action]:
-    """What goes to the hot standby of a slice now."""
-    found: list[Action] = []
-    if feed.is_due(slice.history):
-        feed.urgent = False
-        found += [*feed.sends(), *(feed.report(one, _sealed_values(slice)) for one in feed.news(slice.history))]
-    if feed.over is not None:
-        found.append(ToCoordinator(feed.over))
-        slice.history.forget(feed.over.place)
-        feed.over = None
-    return found
-
-
-def _sealed_values(slice: RecordedSlice) -> Iterator[CameValues]:
-    """The hash of all values that were sealed on each channel to another worker."""
-    for task in slice.tasks:
-        outbox = outbox_of(task)
-        for ident, digest in outbox.values.items():
-            if digest.value is not None:
-                yield (*ident, outbox.channels[ident].seq, digest.value)
-
-
-def _news(slice: RecordedSlice, history: History, party: int, also: bytes = b"") -> list[Gained]:
-    """The histories that a party must receive now: those of other workers on which this one may depend, and which may be
-    lost together with this worker (Y11); then this worker's own. Histories of other workers come with an own entry even if
-    the own history has gained nothing, since they count only with it (`Hearsay`). Where their owners have sent them to the
-    party, it waits for these (Y16). `also`: the workers to which the own history goes now."""
-    own, depth = history.new_entries(party), slice.services.depth
-    if own is not None and also and (depth > 1 or party in slice.beside):
-        own = msgspec.structs.replace(own, also=also)
-    origins = slice.beside if depth < 2 else sorted(slice.copies)
-    if not origins:
-        return [] if own is None else [own]
-    copies = [(origin, slice.copies[origin]) for origin in origins if origin != party and origin in slice.copies]
-    needs = [(origin, end) for origin, copy in copies if (end := copy.needed_by(party)) is not None]
-    found = [gained for origin, copy in copies if (gained := copy.reported_to(origin, party, depth)) is not None]
-    if not found and not needs:
-        return [] if own is None else [own]
-    own = own or Gained(history.end, [])
-    return [*found, msgspec.structs.replace(own, needs=needs) if needs else own]
-
-
-def _to_peer(slice: RecordedSlice, slot: int, gained: Gained) -> ToPeer:
-    return ToPeer(slot, encode_history(slice.slot, slot, slice.incarnation, slice.attempt, encode_gained(gained)))
-
-
-def known_history(slice: RecordedSlice, lost: WorkerLost) -> KnownHistory:
-    """The report of a survivor on a lost worker. Frames that still come from that worker are dropped from now on."""
-    slice.gone.add(lost.slice)
-    slice.held.pop(lost.slice, None)
-    if lost.slice not in slice.beside:  # else its history is passed on until the coordinator has all of it
-        slice.place({lost.slice: ""})
-    slice.hearsay.forget(lost.slice)
-    came, frames = list[Came](), list[int]()
-    for gate in map(gate_of, slice.tasks):
-        for ident in gate.channels:
-            if ident.source == lost.slice and ident.source != slice.slot:
-                digest = gate.came_since(ident, lost.checkpoint)
-                came.append((*ident, digest.count, digest.value))
-                frames.append(gate.frames_ever(ident))
-    values = [
-        (*ident, *known)
-        for task in slice.tasks
-        for ident, known in gate_of(task).values.items()
-        if ident.source == lost.slice
-    ]
-    known = slice.copies[lost.slice].report(lost.known)
-    return KnownHistory(lost.slice, known, came, lost.turn, values, frames)
-
-
-def peer_replaced(slice: RecordedSlice, slot: int) -> list[Action]:
-    """Sends what was kept for a lost worker to its replacement, which can be reached now. This worker's history goes
-    first, even if it is empty: the replacement sends nothing before it has it."""
-    slice.gone.discard(slot)
-    slice.history.forget(slot)
-    for copy in slice.copies.values():
-        copy.forget(slot)
-    first = _news(slice, slice.history, slot) or [Gained(slice.history.first, [])]
-    for task in slice.tasks:
-        for ident in task.gate.channels:
-            if ident.source == slot:
-                gate_of(task).sender_replaced(ident)
-        for ident, channel in task.outbox.channels.items():
-            if ident.target == slot and not channel.local and slot not in slice.awaiting:
-                slice.feed_again(task, ident)
-        task.wake()
-        slice.route(task)
-    return [_to_peer(slice, slot, gained) for gained in first]
 
 
 def sweep(slice: Slice) -> None:
@@ -173,7 +42,7 @@ class Resumed:
     """
 
     def __init__(
-        self, slice: RecordedSlice, resume: Resume, channels: AsItWas | None = None, follows: bool = False
+        self, slice: ReplayableSlice, resume: Resume, channels: AsItWas | None = None, follows: bool = False
     ) -> None:
         """`slice` was restored, and opened. `channels`: the contents of the lost one's channels at its cut. `follows`: the
         worker is a hot standby, and more will come of the history before any peer can be reached."""
@@ -217,7 +86,7 @@ class Resumed:
     def links_up(self) -> list[Action]:
         """Notes that all links are up. Replacements that have called are notified that they were let in."""
         self._connected = True
-        return [_to_peer(self.slice, slot, Gained(0, [])) for slot in self.slice.together if slot < self.slice.slot]
+        return [to_peer(self.slice, slot, Gained(0, [])) for slot in self.slice.together if slot < self.slice.slot]
 
     def _has(self, slot: int) -> list[tuple[int, int, int, int]]:
         """The number of elements that have come on each channel from a peer, behind the barrier of the checkpoint; none to a
@@ -237,7 +106,7 @@ class Resumed:
         requests = self._resume.hot and slot in self._silent
         self._silent.discard(slot)
         self._unmet.discard(slot)
-        return [_to_peer(self.slice, slot, Gained(0, [], has=self._has(slot)))] if requests else []
+        return [to_peer(self.slice, slot, Gained(0, [], has=self._has(slot)))] if requests else []
 
     def go_on(self) -> list[Action] | None:
         """Replays what can be replayed. Returns the actions that follow when the replay is complete; None before that.

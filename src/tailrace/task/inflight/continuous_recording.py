@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from tailrace.elements.frame_codec import ChannelId
 from tailrace.task.channels.channel_logs import LogFrame
-from tailrace.task.inflight.recording import InFlightRecording
+from tailrace.task.inflight.overtaken_records import InFlightRecording
 
 
 class Ahead:

@@ -14,17 +14,17 @@ from tailrace.protocol.deployment import Progress
 from tailrace.protocol.message_codec import TaskMessage
 from tailrace.protocol.replay import Copies, Gained, Hearsay, decode_gained
 from tailrace.task.channels.services import Ends, Services
-from tailrace.task.failover.feed import StandbyFeed
+from tailrace.task.failover.standby_feed import StandbyFeed
 from tailrace.task.journal.compared_values import ComparedValues
 from tailrace.task.journal.divergence import as_before
 from tailrace.task.journal.facts import Facts, meets_in_channels
 from tailrace.task.journal.history import Cut, Did, Flushed, History
 from tailrace.task.journal.opening import KeptOpening
-from tailrace.task.journal.recorded_answers import Recorder
-from tailrace.task.journal.recorded_feedback import RecordedFeedback
-from tailrace.task.journal.recorded_gate import RecordedGate, gate_of
-from tailrace.task.journal.recorded_inflight import RecordedInFlight
-from tailrace.task.journal.recorded_outbox import RecordedOutbox, outbox_of
+from tailrace.task.journal.outside_answers import Recorder
+from tailrace.task.journal.replayable_feedback import ReplayableFeedback
+from tailrace.task.journal.replayable_gate import ReplayableGate, gate_of
+from tailrace.task.journal.replayable_inflight import ReplayableInFlight
+from tailrace.task.journal.replayable_outbox import ReplayableOutbox, outbox_of
 from tailrace.task.journal.sent_log import Keeping
 from tailrace.task.journal.task_state import state_of
 from tailrace.task.slice.machine import Slice
@@ -48,7 +48,7 @@ class Keeps(NamedTuple):
     """Bytes of the histories of other workers that it knows, in memory and on disk."""
 
 
-class RecordedSlice(Slice):
+class ReplayableSlice(Slice):
     """A slice with a history. Its gates, outboxes and feedback queues record their part of it.
 
     Invariant Y11: on whatever entries of a history a worker depends, it is in the executor of their owner, or it knows them,
@@ -77,10 +77,10 @@ class RecordedSlice(Slice):
         on_inexact = services.note_inexact
         times = meets_in_channels(plan)
         services.ends = Ends(
-            partial(RecordedGate, facts=self.facts, times_in_facts=times),
-            partial(RecordedOutbox, sizes=self.sizes, keeping=keeping, compared=self.compared, times_in_facts=times),
-            partial(RecordedFeedback, facts=self.facts, sizes=self.sizes, on_inexact=on_inexact),
-            partial(RecordedInFlight, on_inexact=on_inexact),
+            partial(ReplayableGate, facts=self.facts, times_in_facts=times),
+            partial(ReplayableOutbox, sizes=self.sizes, keeping=keeping, compared=self.compared, times_in_facts=times),
+            partial(ReplayableFeedback, facts=self.facts, sizes=self.sizes, on_inexact=on_inexact),
+            partial(ReplayableInFlight, on_inexact=on_inexact),
         )
         services.decision = lambda found: bool(self.facts.of(found))
         super().__init__(plan, slot, attempt, services, memory)

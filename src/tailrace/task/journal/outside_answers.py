@@ -16,9 +16,9 @@ import msgspec
 
 from tailrace.elements.batches import Batch, Rows, concat
 from tailrace.errors import InternalError, message_of
-from tailrace.task.contract.clock_readings import READING, Book
+from tailrace.task.contract.clock_access import READING, Book
 from tailrace.task.contract.outside import Outside, T, Take, Taken, TakenParts, TakeParts
-from tailrace.task.journal.recorded_clocks import GivenReadings, LiveReadings, Readings
+from tailrace.task.journal.clock_readings import GivenReadings, LiveReadings, Readings
 
 _ENDED = -1
 _LATER = (0.0, 1.0, 60.0, 3_600.0, 1e9)

@@ -21,8 +21,8 @@ from tailrace.state.parts import BlockOf, MetaOf
 from tailrace.task.contract.actions import ReadState, ToCoordinator
 from tailrace.task.contract.events import CoordinatorSaid, PeersConnected, StatePartRead, StateRead
 from tailrace.task.contract.jobspec import JobSpec
-from tailrace.task.failover import standby_loop
-from tailrace.task.failover.mirrors import FILES, REST_BYTES
+from tailrace.task.failover import standby
+from tailrace.task.failover.standby_mirrors import FILES, REST_BYTES
 from tailrace.task.worker.machine import Worker
 
 
@@ -266,7 +266,7 @@ def test_an_error_beside_tasks_is_no_failure_of_theirs() -> None:
 
 
 def test_beside_tasks_a_slice_is_held_in_memory_only_if_it_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(standby_loop, "AHEAD_BYTES", -1)
+    monkeypatch.setattr(standby, "AHEAD_BYTES", -1)
     one = Running()
     one.says(StandBy(b"another"))
     one.hold(3, 0)

@@ -6,9 +6,9 @@ from tailrace.protocol.replay import COPIES, Copies
 from tailrace.task.channels.services import Services
 from tailrace.task.channels.spilling import SpillPlace
 from tailrace.task.contract.jobspec import JobSpec
-from tailrace.task.failover.feed import StandbyFeed
-from tailrace.task.failover.recorded_slice import RecordedSlice
-from tailrace.task.journal.recorded_gate import gate_of
+from tailrace.task.failover.replayable_slice import ReplayableSlice
+from tailrace.task.failover.standby_feed import StandbyFeed
+from tailrace.task.journal.replayable_gate import gate_of
 from tailrace.task.journal.sent_log import WHAT, Keeping
 from tailrace.task.slice.machine import Slice
 
@@ -19,7 +19,7 @@ LEAST_FED = 4 << 20
 
 
 def slice_of(spec: JobSpec, slot: int, attempt: int, services: Services, follows: bool = False) -> Slice:
-    """The slice of a worker: a recorded one in a job whose workers are replaced alone. `follows`: it is that of a hot
+    """The slice of a worker: a replayable one in a job whose workers are replaced alone. `follows`: it is that of a hot
     standby, which feeds none itself."""
     if not spec.depth:
         return Slice(spec.plan, slot, attempt, services, spec.memory)
@@ -29,7 +29,7 @@ def slice_of(spec: JobSpec, slot: int, attempt: int, services: Services, follows
     most = spec.history_bytes if tuning.history is None else tuning.history
     room = spec.history_bytes if tuning.copied is None else tuning.copied
     copies = Copies(room, services.spill(SpillPlace(COPIES, None if kept.stored else kept.dir)))
-    made = RecordedSlice(spec.plan, slot, attempt, services, spec.memory, keeping, most, copies, spec.compare_values)
+    made = ReplayableSlice(spec.plan, slot, attempt, services, spec.memory, keeping, most, copies, spec.compare_values)
     if kept.hot and not follows:
         begin_feed(made)
     return made
@@ -41,7 +41,7 @@ def fed_window(slice: Slice) -> int:
     return LEAST_FED + 4 * sum(one.flow.window for task in slice.tasks for one in task.gate.channels.values())
 
 
-def begin_feed(slice: RecordedSlice, anew: bool = False) -> None:
+def begin_feed(slice: ReplayableSlice, anew: bool = False) -> None:
     """Keeps from now on what a hot standby of a slice needs. `anew`: the slice was followed so far, and something has come
     already."""
     channels = [ident for task in slice.tasks for ident in task.gate.channels if ident.source != slice.slot]

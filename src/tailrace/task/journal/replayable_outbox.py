@@ -23,14 +23,14 @@ from tailrace.task.subtask.machine import Task
 
 
 @dataclass(eq=False)
-class RecordedOutboxCutState(OutboxCutState):
+class ReplayableOutboxCutState(OutboxCutState):
     """State of a recorded outbox at a cut that no checkpoint holds."""
 
     values: dict[ChannelId, ValueDigest] = field(default_factory=dict)
     """Digests of all values that were sealed on channels to other workers, since their attempt began."""
 
 
-class RecordedOutbox(Outbox, RecordedOutboxCutState):
+class ReplayableOutbox(Outbox, ReplayableOutboxCutState):
     """An outbox with a log of each channel to another worker: what went behind the barrier of the oldest checkpoint that
     the receiver may be restored from."""
 
@@ -177,9 +177,9 @@ class RecordedOutbox(Outbox, RecordedOutboxCutState):
         return again + [item for log in self.logs.values() for item in log.items()]
 
 
-def outbox_of(task: Task) -> RecordedOutbox:
-    """Outbox of a task of a recorded slice."""
-    assert isinstance(task.outbox, RecordedOutbox)
+def outbox_of(task: Task) -> ReplayableOutbox:
+    """Outbox of a task of a replayable slice."""
+    assert isinstance(task.outbox, ReplayableOutbox)
     return task.outbox
 
 
