@@ -152,8 +152,7 @@ def one_less(record: Any) -> Any:
 
 
 def keys_of_two_subtasks(parallelism: int) -> tuple[int, int]:
-    from tailrace.elements.keygroups import owners
-    from tailrace.elements.keys import key_group
+    from tailrace.elements.keygroups import key_group, owners
 
     owner = owners(parallelism, 128)
     other = next(key for key in range(1, 1000) if owner[key_group(key, 128)] != owner[key_group(0, 128)])

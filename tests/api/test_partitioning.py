@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 import tailrace as tr
-from tailrace.elements.keygroups import owner
-from tailrace.elements.keys import key_group
+from tailrace.elements.keygroups import key_group, owner
 
 N = 120
 

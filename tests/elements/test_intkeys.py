@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tailrace.elements.intkeys import hashes
 from tailrace.elements.keycolumns import groups_of_arrow
-from tailrace.elements.keygroups import KeyGroups
-from tailrace.elements.keys import key_group, key_hash
+from tailrace.elements.keygroups import KeyGroups, key_group
+from tailrace.elements.keys import key_hash
 
 EDGES = sorted({sign * (1 << bits) + by for bits in range(63) for by in (-1, 0, 1) for sign in (1, -1)})
 

@@ -32,9 +32,9 @@ from hypothesis import strategies as st
 
 from tailrace.elements import keygroups as module
 from tailrace.elements.keycolumns import groups_of_arrow
-from tailrace.elements.keygroups import MAX_GROUPS, KeyGroups, group_range, owner, owners
+from tailrace.elements.keygroups import MAX_GROUPS, KeyGroups, group_range, key_group, owner, owners
 from tailrace.elements.keypickling import dump_keys
-from tailrace.elements.keys import UnsupportedKey, canonical_bytes, key_group, key_hash
+from tailrace.elements.keys import UnsupportedKey, canonical_bytes, key_hash
 from tailrace.elements.plainkeys import NAN, parts_of, plain_key
 from tailrace.errors import TailraceError
 
@@ -254,7 +254,7 @@ def test_other_processes_agree(seed: str) -> None:
     script = (
         f"import json, sys, numpy as np, pandas as pd\n{names}"
         "from tailrace.elements.keygroups import KeyGroups\n"
-        "from tailrace.elements.keys import key_group\n"
+        "from tailrace.elements.keygroups import key_group\n"
         "keys = [eval(text) for text in json.load(sys.stdin)]\n"
         "cache = KeyGroups(128)\n"
         "first, second = cache.groups_of(keys).tolist(), cache.groups_of(keys).tolist()\n"

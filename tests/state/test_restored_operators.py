@@ -13,8 +13,7 @@ import pytest
 import tailrace as tr
 from tailrace.elements.batches import Columns, Rows
 from tailrace.elements.cuts import CutRequest
-from tailrace.elements.keygroups import group_range
-from tailrace.elements.keys import key_group
+from tailrace.elements.keygroups import group_range, key_group
 from tailrace.elements.plainkeys import NAN
 from tailrace.elements.timestamps import MAX_TIME
 from tailrace.graph.graph import Node

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from tailrace.elements.cuts import CutRequest
-from tailrace.elements.keys import key_group
+from tailrace.elements.keygroups import key_group
 from tailrace.errors import IncompatibleState, UserCodeError
 from tailrace.state import layers
 from tailrace.state.backend import MetaPart

@@ -16,8 +16,7 @@ import pytest
 import tailrace as tr
 from tailrace.elements.batches import Rows
 from tailrace.elements.cuts import CutRequest
-from tailrace.elements.keygroups import group_range
-from tailrace.elements.keys import key_group
+from tailrace.elements.keygroups import group_range, key_group
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import KeyedProcess
 from tailrace.state.backend import MetaPart

@@ -12,8 +12,7 @@ import pyarrow.compute as pc
 import pytest
 
 import tailrace as tr
-from tailrace.elements.keygroups import group_range
-from tailrace.elements.keys import key_group
+from tailrace.elements.keygroups import group_range, key_group
 from tailrace.errors import CheckpointCorrupt
 from tailrace.state.codecs import Entries, pack
 from tailrace.state.format import Index, OperatorPart, TableInfo

@@ -15,8 +15,7 @@ import pytest
 
 from tailrace.coordinator.durability.checkpoints import Checkpoints, CheckpointSettings
 from tailrace.elements.cuts import CutRequest
-from tailrace.elements.keygroups import group_range
-from tailrace.elements.keys import key_group
+from tailrace.elements.keygroups import group_range, key_group
 from tailrace.protocol.snapshot import Abort, Ack, Complete
 from tailrace.state import layers
 from tailrace.state.format import Index, OperatorPart

@@ -1,4 +1,4 @@
-"""Key groups: their owners among subtasks, and the groups of many keys at once."""
+"""Key groups: the group of a key, the groups of many keys at once, and their owners among subtasks."""
 
 from __future__ import annotations
 
@@ -17,12 +17,17 @@ from xxhash import xxh64_intdigest
 from tailrace.elements.batches import Groups
 from tailrace.elements.intkeys import hashes
 from tailrace.elements.keyclasses import RecordClass, key_class
-from tailrace.elements.keys import canonical_bytes, key_group
+from tailrace.elements.keys import canonical_bytes, key_hash
 from tailrace.elements.plainkeys import NEVER, with_parts
 from tailrace.elements.timestamps import steady
 
 MAX_GROUPS = 1 << 16
 """The largest `max_parallelism`: a batch holds its key groups as uint16."""
+
+
+def key_group(key: object, max_parallelism: int) -> int:
+    """The key group of a key, below `max_parallelism`."""
+    return key_hash(key) % max_parallelism
 
 
 def owner(group: int, parallelism: int, max_parallelism: int) -> int:

@@ -1,4 +1,4 @@
-"""The canonical form of a key, and the hash and the key group that follow from it.
+"""The canonical form of a key, and the hash that follows from it. `elements.keygroups` makes the key group of that.
 
 Equal keys hash equally, whether a record comes as a Python object or in an Arrow column, on every machine and in every
 version. The group of a key decides where its state, timers and log entries live, and files outlive processes; so what
@@ -135,11 +135,6 @@ def key_hash(key: object) -> int:
     """The 64-bit hash of a key: XXH64 with seed 0 of its canonical bytes."""
     # XXH64 and not XXH3: no slower at this size, and every language that may read these files has it.
     return xxh64_intdigest(canonical_bytes(key))
-
-
-def key_group(key: object, max_parallelism: int) -> int:
-    """The key group of a key, below `max_parallelism`."""
-    return key_hash(key) % max_parallelism
 
 
 _UNIX_DAY = date(1970, 1, 1).toordinal()

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from tailrace.elements.batches import Form
-from tailrace.errors import GraphError, UidError, written_here
+from tailrace.errors import GraphError, written_here
 from tailrace.graph.operators import Head, Judge, Operator, Partitioning, Sink, Source, Tail
 from tailrace.graph.scope import NO_LOOP, StreamScope
+from tailrace.graph.uids import check_uid, derived_uid, with_distinct_uids
 
 MAX_SUBTASKS = 32_768
 """Upper bound of any parallelism: subtasks and key groups are uint16 on the wire."""
@@ -116,8 +115,9 @@ class GraphBuilder:
         self._check_not_void(inputs, name)
         ident = len(self.nodes)
         if uid is not None:
-            self._check_uid(uid, name)
-        chosen = uid if uid is not None else self._derived_uid(verb, inputs if shape is None else shape)
+            check_uid(uid, name, self._nodes_with_uids())
+        edges = [(self.nodes[one.source], one.port, one.tag) for one in (inputs if shape is None else shape)]
+        chosen = uid if uid is not None else derived_uid(verb, edges, self._nodes_with_uids())
         written = written_here(verb)
         given = uid is not None
         rest = form, inputs, columns, scope, written, on_error, follows
@@ -169,7 +169,7 @@ class GraphBuilder:
             raise GraphError(
                 "the dataflow has nothing to run: add a source and a sink (sink_to, collect, to_dataframe)"
             )
-        return Graph(_distinguish(nodes), self.max_parallelism)
+        return Graph(with_distinct_uids(nodes), self.max_parallelism)
 
     def _needs(self, node: Node) -> Iterator[int]:
         """The nodes that a node cannot run without: its inputs, and the head, tail and judge of the loop that it is in. A
@@ -195,43 +195,10 @@ class GraphBuilder:
                     f"raised, and was dropped with it; write the loop again"
                 )
 
-    def _check_uid(self, uid: str, name: str) -> None:
-        if not isinstance(uid, str) or not uid or len(uid) > 200:
-            raise UidError(f"operator {name!r}: a uid must be a string of 1 to 200 characters, not {uid!r}")
-        for node in self._nodes_with_uids():
-            if node.uid == uid:
-                raise UidError(f"operator {name!r}: the uid {uid!r} is taken by operator {node.name!r}; choose another")
-
     def _nodes_with_uids(self) -> list[Node]:
         """The nodes whose uids no other node may have."""
         ended = self.ended()
         return [node for node in self.valid() if node.id not in ended]
-
-    def _derived_uid(self, verb: str, inputs: tuple[Edge, ...]) -> str:
-        """An identity from the shape of the graph: the verb, its inputs' identities, and the number of earlier nodes with
-        both. Names are for users, who may change them without losing state."""
-        shape = [verb.partition(":")[0], *(f"{self.nodes[e.source].uid}/{e.port}/{e.tag or ''}" for e in inputs)]
-        digest = hashlib.sha256("|".join(shape).encode()).hexdigest()[:12]
-        taken = Counter(node.uid.partition("#")[0] for node in self._nodes_with_uids())[digest]
-        return digest if not taken else f"{digest}#{taken}"
-
-
-def _distinguish(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
-    """The nodes of one execution, with different uids. Two nodes can have an equal uid only if one was written after a job
-    with the other had ended, and this execution needs both. Raises `UidError` if the user gave that uid."""
-    taken: dict[str, Node] = {}
-    for node in nodes:
-        uid, number = node.uid, 0
-        while uid in taken:
-            if node.uid_given:
-                raise UidError(
-                    f"operators {taken[uid].name!r} and {node.name!r} have the uid {uid!r}, and this execution needs both: "
-                    f"the first one was part of a job that has ended; use that one, or choose another uid for the second"
-                )
-            number += 1
-            uid = f"{node.uid.partition('#')[0]}#{number}"
-        taken[uid] = node if uid == node.uid else replace(node, uid=uid)
-    return tuple(taken.values())
 
 
 def unbounded_before(node_of: Callable[[int], Node], starts: Iterable[int]) -> Node | None:

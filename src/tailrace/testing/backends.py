@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Any
 
 from tailrace.elements.cuts import CutKind, CutRequest
-from tailrace.elements.keys import key_group
+from tailrace.elements.keygroups import key_group
 from tailrace.elements.plainkeys import NAN
 from tailrace.state.backend import Backend
 from tailrace.state.format import TableInfo

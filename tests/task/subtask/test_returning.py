@@ -17,8 +17,7 @@ import tailrace as tr
 from tailrace.elements.batches import Batch, Rows
 from tailrace.elements.cuts import CutRequest
 from tailrace.elements.frame_codec import ChannelId, encode_batch, encode_marker
-from tailrace.elements.keygroups import owner
-from tailrace.elements.keys import key_group
+from tailrace.elements.keygroups import key_group, owner
 from tailrace.elements.markers import EndOfInput, IdleChannel, Marker, Watermark
 from tailrace.elements.timestamps import MIN_TIME
 from tailrace.errors import IncompatibleState

@@ -12,8 +12,7 @@ import pytest
 
 import tailrace as tr
 from tailrace.elements.batches import Rows
-from tailrace.elements.keygroups import group_range, owner
-from tailrace.elements.keys import key_group
+from tailrace.elements.keygroups import group_range, key_group, owner
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
 from tailrace.errors import IncompatibleState, UserCodeError
 from tailrace.graph.graph import Node

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from tailrace.elements.batches import Columns
 from tailrace.elements.columns.schemas import OneSchema
 from tailrace.elements.cuts import CutKind, CutRequest
-from tailrace.elements.keys import canonical_bytes, key_group
+from tailrace.elements.keygroups import key_group
+from tailrace.elements.keys import canonical_bytes
 from tailrace.elements.timestamps import MAX_TIME
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import How, IntervalJoin, Operator

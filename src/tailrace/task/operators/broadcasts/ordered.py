@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from tailrace.elements.batches import Batch, Rows
-from tailrace.elements.keygroups import group_range
-from tailrace.elements.keys import key_group
+from tailrace.elements.keygroups import group_range, key_group
 from tailrace.elements.timestamps import is_late
 from tailrace.errors import StateAccessError
 from tailrace.graph.graph import Node
