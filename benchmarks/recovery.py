@@ -119,7 +119,7 @@ def warm_up(spark: Any, workers: int) -> None:
     def task(numbers: Any) -> Iterator[Any]:
         import time
 
-        import tailrace.runtime.worker.process
+        import tailrace.runtime.worker.main_loop
         import tailrace.spark.shipping.plan_files  # noqa: F401
 
         for number in numbers:

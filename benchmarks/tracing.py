@@ -50,7 +50,7 @@ class Pieces:
     def begin(self) -> None:
         """Watches the thread that calls this, from the first call on."""
         if self.thread is None:
-            from tailrace.runtime.eventloop.loop import EventLoop
+            from tailrace.runtime.eventloop.selector import EventLoop
             from tailrace.runtime.worker.stepping import Stepper
 
             self.thread = threading.get_native_id()

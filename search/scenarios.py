@@ -33,7 +33,7 @@ from tailrace.coordinator.loops.termination import WavePace
 from tailrace.coordinator.workers.autoscaling import ScaleSettings
 from tailrace.errors import TailraceError
 from tailrace.state.paths import marked_manifest
-from tailrace.storage.endings import leave, still_ours
+from tailrace.storage.end_of_run import leave, still_ours
 from tailrace.task.contract.tuning import Tuning
 from tailrace.testing.faults import Fault
 from tailrace.testing.inprocess import prepared_simulation

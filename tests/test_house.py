@@ -158,7 +158,7 @@ WALL_CLOCKS = {
     "runtime/network/tls.py": "certificates expire by it",
     "spark/start/start_checkpoint.py": "how old a checkpoint is, in words",
     "spark/data/savepoints.py": "when a checkpoint was written",
-    "spark/slots/worker_launch.py": "whether there is a warning: how old a session is, Spark says by its own wall clock",
+    "spark/slots/slot_reservations.py": "whether there is a warning: how old a session is, Spark says by its own wall clock",
 }
 """The files that read a wall clock, and for what. Nothing waits there by it."""
 
@@ -185,7 +185,7 @@ def test_nobody_else_reads_a_wall_clock() -> None:
         ("def f():\n    from threading import Lock", 2, "imports threading"),
         ("if TYPE_CHECKING:\n    pass\nelse:\n    import random", 4, "imports random"),
         ("from tailrace import storage", 1, "imports tailrace.storage"),
-        ("from tailrace.runtime.eventloop.loop import Loop", 1, "imports tailrace.runtime"),
+        ("from tailrace.runtime.eventloop.selector import Loop", 1, "imports tailrace.runtime"),
         ("import datetime\ndatetime.datetime.now()", 2, "calls datetime.datetime.now()"),
         ("from datetime import datetime\ndatetime.now(UTC)", 2, "calls datetime.now()"),
         ("import numpy as np\nnp.random.default_rng()", 2, "calls np.random.default_rng()"),
@@ -296,7 +296,7 @@ FIELDS_TODAY = {
 }
 IMPORTS_TODAY = {
     "__init__.py": 32,  # the public names, for type checkers
-    "runtime/worker/process.py": 32,
+    "runtime/worker/main_loop.py": 32,
     "coordinator/machine.py": 27,
     "task/operators/aggregates/running.py": 27,
 }

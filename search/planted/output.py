@@ -19,10 +19,10 @@ from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.output.publishing import JobOutput
 from tailrace.coordinator.output.resolution import HeldOutput, OutputState, Resolution, resolve
 from tailrace.protocol.deployment import FailureKind, Publish, Published
-from tailrace.state.ending import Ending
+from tailrace.state.end_mark import Ending
 from tailrace.state.manifest import awaits_output, has_more
 from tailrace.state.paths import manifest_name
-from tailrace.storage.endings import leave
+from tailrace.storage.end_of_run import leave
 from tailrace.storage.filesystem import Folder
 from tailrace.storage.manifest_slots import Newest, holds_manifest, incarnations_in, numbers_in
 from tailrace.storage.origins import Origin

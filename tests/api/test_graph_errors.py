@@ -783,7 +783,7 @@ def test_a_collect_that_could_not_start_leaves_nothing_to_run(monkeypatch: pytes
         raise tr.ConfigError("no slots")
 
     env = tr.Environment(parallelism=1)
-    monkeypatch.setattr("tailrace.spark.start.launcher.submit", refuse)
+    monkeypatch.setattr("tailrace.spark.start.job_submission.submit", refuse)
     with pytest.raises(tr.ConfigError, match="no slots"):
         env.from_collection([1]).collect()
     with pytest.raises(tr.GraphError, match="there is nothing to run"):

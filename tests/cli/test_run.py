@@ -20,7 +20,7 @@ from tailrace.cli.main import app
 from tailrace.cli.run_file import ExitOutcome
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.spark.cluster.defaults import DEFAULTS
-from tailrace.state.ending import FINISHED, Ending, OperatorIdentity
+from tailrace.state.end_mark import FINISHED, Ending, OperatorIdentity
 from tailrace.storage.store import Store
 
 FLOW = """

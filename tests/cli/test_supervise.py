@@ -23,7 +23,7 @@ from tailrace.errors import ConfigError
 from tailrace.retries import Retries
 from tailrace.settings import SETTINGS
 from tailrace.spark.start.start_checkpoint import supervised_start
-from tailrace.state.ending import FINISHED, Ending
+from tailrace.state.end_mark import FINISHED, Ending
 from tailrace.storage.store import Store
 
 AT_ONCE = Retries(math.inf, first=0.0, most=0.0)

@@ -46,7 +46,7 @@ from tailrace.protocol.message import Message
 from tailrace.protocol.message_codec import AnyMessage, FromWorker, Greeting, HeartMessage, ToWorker
 from tailrace.runtime.driver.coordinator import JobRunner
 from tailrace.runtime.job import Job
-from tailrace.runtime.worker.process import WorkerProcess
+from tailrace.runtime.worker.main_loop import WorkerProcess
 from tailrace.settings import KEYWORDS, SETTINGS, Parameter
 from tailrace.state import format as state_format
 from tailrace.state import manifest as state_manifest

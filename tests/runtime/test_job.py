@@ -42,8 +42,8 @@ from tailrace.runtime.network.link import CONTROL, Link
 from tailrace.runtime.network.listener import DialFailed, Listener, dial
 from tailrace.runtime.network.securelink import SecureLink
 from tailrace.runtime.worker import heartbeat, watchdog
-from tailrace.runtime.worker import process as worker_module
-from tailrace.runtime.worker.process import WorkerProcess
+from tailrace.runtime.worker import main_loop as worker_module
+from tailrace.runtime.worker.main_loop import WorkerProcess
 from tailrace.spark.shipping.plan_files import dump_job, load_job
 from tailrace.task.contract.jobspec import JobSpec
 from tailrace.task.slice.machine import Slice

@@ -26,7 +26,7 @@ from tailrace.coordinator.output.outages import SINKS, STORAGE
 from tailrace.runtime.driver.coordinator import JobRunner
 from tailrace.runtime.driver.monitor import ProgramMonitor
 from tailrace.runtime.job import Job
-from tailrace.runtime.worker import process as worker_module
+from tailrace.runtime.worker import main_loop as worker_module
 from tailrace.spark.shipping.plan_files import dump_job
 from tailrace.storage.store import Store
 from tailrace.task.contract.jobspec import JobSpec

@@ -319,8 +319,8 @@ def test_records_of_a_key_from_one_split_never_pass_each_other(parallelism: int)
 def test_where_credit_is_short_all_wait_and_nobody_forever(
     program: Any, window: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tailrace.protocol.flow.MIN_WINDOW", window)
-    monkeypatch.setattr("tailrace.protocol.flow.MAX_WINDOW", window)
+    monkeypatch.setattr("tailrace.protocol.credit.MIN_WINDOW", window)
+    monkeypatch.setattr("tailrace.protocol.credit.MAX_WINDOW", window)
     for seed in range(2):
         assert Counter(run(program, 1 + seed, seed, debug=True).records) == expected(program), f"seed {seed}"
 

@@ -59,8 +59,8 @@ def test_a_seed_is_one_history() -> None:
 
 @pytest.mark.parametrize("program", [name for name in LOOPS if name not in ("nested", "amplified")])
 def test_with_the_least_credit_record_by_record(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tailrace.protocol.flow.MIN_WINDOW", 1)
-    monkeypatch.setattr("tailrace.protocol.flow.MAX_WINDOW", 1)
+    monkeypatch.setattr("tailrace.protocol.credit.MIN_WINDOW", 1)
+    monkeypatch.setattr("tailrace.protocol.credit.MAX_WINDOW", 1)
     one = tr.testing.Conditions(delay=(0, 10), step_cost=(1, 1), budget=(1, 1))
     with loops_with(LoopOptions(memory=0)):
         assert run(program, 2, 5, one)[0] == PROGRAMS[program].expected(N)

@@ -17,8 +17,9 @@ from tailrace.spark.cluster.capacity import slots_of
 from tailrace.spark.cluster.connect import Connect
 from tailrace.spark.cluster.defaults import DEFAULTS
 from tailrace.spark.cluster.session import remote_session
-from tailrace.spark.shipping.executors import check_reach, worker_task
-from tailrace.spark.slots import worker_launch as slots_module
+from tailrace.spark.shipping.missing_modules import check_reach
+from tailrace.spark.slots import slot_reservations
+from tailrace.spark.slots.worker_task import worker_task
 
 
 def session(endpoint: str = "127.0.0.1:15002", splits: int = 6, **conf: str) -> Any:
@@ -48,9 +49,9 @@ def test_a_server_that_says_something_else_there_is_not_believed(name: str) -> N
     app = Connect(session(splits=2, **{name: "2"}))
     assert app.total_slots() is None
     try:
-        assert slots_module.take_slots(app, 5, "job", "a tag") is None
+        assert slot_reservations.take_slots(app, 5, "job", "a tag") is None
     finally:
-        slots_module.give_back("a tag")
+        slot_reservations.give_back("a tag")
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ import pytest
 import tailrace as tr
 from tailrace.spark.cluster.capacity import may_give, notices_after, on_each_executor
 from tailrace.spark.cluster.classic import Classic
-from tailrace.spark.slots import worker_launch
+from tailrace.spark.slots import slot_reservations
 from tailrace.spark.slots.profiles import check_share
-from tailrace.spark.slots.worker_launch import give_back, take_slots
+from tailrace.spark.slots.slot_reservations import give_back, take_slots
 
 DYNAMIC = {"dynamicAllocation.enabled": "true"}
 
@@ -103,7 +103,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
     """The pauses between two looks."""
     pauses: list[float] = []
     monkeypatch.setattr(
-        worker_launch, "time", SimpleNamespace(monotonic=lambda: sum(pauses), sleep=pauses.append, time=time.time)
+        slot_reservations, "time", SimpleNamespace(monotonic=lambda: sum(pauses), sleep=pauses.append, time=time.time)
     )
     yield pauses
     for tag in ("one", "two"):
@@ -182,9 +182,9 @@ def test_workers_leave_an_executor_that_goes_only_where_the_others_have_room(pau
     spark = Session("spark://head:7077", {}, 4, 4, 3, 3, 2, 2)  # the last ones without the executors that go
     assert take_slots(spark, 2, "job", "one", 60.0) is None
     assert take_slots(spark, 1, "job", "two", 60.0) is None
-    assert worker_launch.have_room(spark, "one") and worker_launch.have_room(spark, "two")
-    assert not worker_launch.have_room(spark, "one") and not worker_launch.have_room(spark, "two")
-    assert worker_launch.have_room(Session("yarn", DYNAMIC), "one"), "Spark may start executors"
+    assert slot_reservations.have_room(spark, "one") and slot_reservations.have_room(spark, "two")
+    assert not slot_reservations.have_room(spark, "one") and not slot_reservations.have_room(spark, "two")
+    assert slot_reservations.have_room(Session("yarn", DYNAMIC), "one"), "Spark may start executors"
 
 
 def test_a_worker_leaves_an_executor_for_the_slot_of_its_standby(pauses: list[float]) -> None:
@@ -192,14 +192,14 @@ def test_a_worker_leaves_an_executor_for_the_slot_of_its_standby(pauses: list[fl
     the two that stay has the standby."""
     spark = Session("spark://head:7077", {}, 3, 2, 2, 1)
     assert take_slots(spark, 2, "job", "one", 60.0, standbys=1) is not None
-    assert not worker_launch.have_room(spark, "one")
-    assert worker_launch.have_room(spark, "one", least=2)
-    assert not worker_launch.have_room(spark, "one", least=2)
+    assert not slot_reservations.have_room(spark, "one")
+    assert slot_reservations.have_room(spark, "one", least=2)
+    assert not slot_reservations.have_room(spark, "one", least=2)
 
 
 def test_a_local_session_has_slots_for_those_who_stand_by(monkeypatch: pytest.MonkeyPatch) -> None:
     """They took the one to spare, and each job warned that it leaves none."""
-    monkeypatch.setattr("tailrace.spark.start.launcher.active_or_local", lambda slots, master, conf: slots)
+    monkeypatch.setattr("tailrace.spark.start.job_submission.active_or_local", lambda slots, master, conf: slots)
     kept = tr.CheckpointConfig("unused")
     assert tr.Environment(parallelism=3).spark == 7, "for two jobs, and one to spare"
     assert tr.Environment(parallelism=3, checkpoint=kept, standby=tr.StandbyConfig()).spark == 9

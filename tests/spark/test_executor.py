@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.spark.shipping.executor import executor_here
+from tailrace.spark.shipping.executor_id import executor_here
 
 LOG = "http://10.0.0.1:8081/logPage/?appId=app-20260101000000-0000&executorId=7&logType=stdout"
 

@@ -19,9 +19,11 @@ from pyspark import cloudpickle
 import tailrace as tr
 from tailrace.runtime.network.config import WorkerConfig
 from tailrace.spark.shipping.arrival import looking
-from tailrace.spark.shipping.executors import answer_text, lacking, with_tailrace, worker_task
+from tailrace.spark.shipping.missing_modules import answer_text, lacking
 from tailrace.spark.shipping.parcel import CARRIED, Parcel, kind_of_python
+from tailrace.spark.shipping.spark_tasks import with_tailrace
 from tailrace.spark.slots import worker_launch as slots_module
+from tailrace.spark.slots.worker_task import worker_task
 from tests.installing import OF_PYSPARK, bare, link, outside, spark_home
 
 ABORTED = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tailrace.errors import OWN_FOLDER
-from tailrace.spark.slots.worker_launch import shortened_failure, too_little_memory
+from tailrace.spark.slots.failure_texts import shortened_failure, too_little_memory
 
 JAVA = (
     "\n\n\tat org.apache.spark.api.python.BasePythonRunner.read(PythonRunner.scala:1143)\n"
@@ -20,7 +20,7 @@ def test_a_crash_tells_the_users_frames_of_the_thread_that_crashed() -> None:
     story = f"""Fatal Python error: Segmentation fault
 
 Thread 0x00007f96b79ff6c0 (most recent call first):
-  File "{OWN_FOLDER}runtime/worker/process.py", line 435 in _beat
+  File "{OWN_FOLDER}runtime/worker/main_loop.py", line 435 in _beat
   File "/usr/lib/python3.11/threading.py", line 982 in run
 
 Current thread 0x00007f96cb5c2b80 (most recent call first):

@@ -55,7 +55,7 @@ def test_a_process_with_threads_does_not_fork() -> None:
     program = """
 import sys, threading
 import tailrace_daemon
-print(tailrace_daemon.is_ready(), "tailrace.runtime.worker.process" in sys.modules, "pandas" in sys.modules)
+print(tailrace_daemon.is_ready(), "tailrace.runtime.worker.main_loop" in sys.modules, "pandas" in sys.modules)
 threading.Thread(target=threading.Event().wait, daemon=True).start()
 print(tailrace_daemon.is_ready())
 """

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tailrace.errors import CheckpointCorrupt, CheckpointsRemoved, ConfigError, Fenced, TailraceError
-from tailrace.state.ending import Ending
+from tailrace.state.end_mark import Ending
 from tailrace.state.manifest import Prepared, encode_manifest
 from tailrace.state.paths import is_input
 from tailrace.storage.finding import newest_start

@@ -10,7 +10,7 @@ import pytest
 
 from tailrace.errors import TailraceError
 from tailrace.retries import Retries
-from tailrace.runtime.worker.process import WorkerProcess
+from tailrace.runtime.worker.main_loop import WorkerProcess
 from tailrace.storage.filesystem import LocalFolder
 from tailrace.storage.storedspill import BEHIND, StoredSpill
 from tailrace.task.channels.spilling import SpillPlace

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tailrace.coordinator.job.lifecycle import JobStatus
     from tailrace.coordinator.view.slices import SliceStatus
 
-LAUNCHER = "tailrace.spark.start.launcher"
+LAUNCHER = "tailrace.spark.start.job_submission"
 TABLES = "tailrace.connectors.lake.opening"
 
 
@@ -213,7 +213,7 @@ class Settings(Protocol):
 
 
 class Launcher(Protocol):
-    """The functions of the module `tailrace.spark.start.launcher`."""
+    """The functions of the module `tailrace.spark.start.job_submission`."""
 
     def submit(
         self,

@@ -21,7 +21,7 @@ from tailrace.connectors.hidden import (
 )
 from tailrace.connectors.publishing import Finished
 from tailrace.errors import ConfigError
-from tailrace.storage.answers import with_time_limit
+from tailrace.storage.time_limits import with_time_limit
 
 _RENAMING = {"hdfs", "webhdfs"}
 

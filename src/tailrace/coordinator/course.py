@@ -48,7 +48,7 @@ from tailrace.errors import InternalError
 from tailrace.protocol.deployment import EndSources, Failed, FailureKind, Leave, Progress, Published, Start
 from tailrace.protocol.message_codec import FollowReport, FromWorker, ToWorker
 from tailrace.protocol.standby import StandsBy, StateHeld
-from tailrace.state.ending import Ending
+from tailrace.state.end_mark import Ending
 from tailrace.state.manifest import encode_manifest
 
 

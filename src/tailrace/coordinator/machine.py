@@ -48,7 +48,7 @@ from tailrace.protocol.message_codec import FollowReport, FromWorker, NestReport
 from tailrace.protocol.recovery import WasReset
 from tailrace.protocol.replay import Copies, Gained, KnownHistory, NotCompared, ReplayDone, Restored, Severed
 from tailrace.protocol.snapshot import Ack, Declined
-from tailrace.state.ending import Ending
+from tailrace.state.end_mark import Ending
 from tailrace.state.manifest import Manifest
 
 Deadline = tuple[int | None, Callable[[int], Iterable[Decision]]]

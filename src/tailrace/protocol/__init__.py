@@ -1,6 +1,7 @@
 """The protocols of a job: one module per conversation, with its messages and both halves. They do not know each other.
 
-- `handshake`: two processes prove that they know the token of the job. `flow`: credits of a channel, and its window.
+- `handshake`: two processes prove that they know the token of the job. `credit`: flow control: credits of a channel, and its
+  window.
 - `deployment`: how a worker joins, receives its part, reports, and leaves. `recovery`: the restart in processes that
   survived.
 - `snapshot`: when a checkpoint is complete.

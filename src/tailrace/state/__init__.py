@@ -9,7 +9,7 @@ checkpoints.
   handles that give what lives. `ttl_sweeping`: the removal of the rest.
 - `codecs`, `blocks`, `format`, `manifest`, `paths`: values, blocks, files and manifests as bytes, and where files lie.
   `parts`, `restoring`: the order of a restore, and blocks that become entries again.
-- `ending`: the mark of the end of a run. `takeover`: which run holds a job.
+- `end_mark`: the mark of the end of a run. `job_holder`: which run holds a job.
 - `journal`: the undoing of a failed call. `pickle_roundtrip`, `sharing`: values that would not come back as they are, or
   are in two entries.
 """

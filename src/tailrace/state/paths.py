@@ -2,7 +2,7 @@
 parse it.
 
     <incarnation>/claim                            made by the run that holds it; its marks: `ready`, `closed`, `swept`
-    <incarnation>/ended                            the mark of a run's end, which outlives its checkpoints (`ending`)
+    <incarnation>/ended                            the mark of a run's end, which outlives its checkpoints (`end_mark`)
     <incarnation>/<n>.manifest                     a manifest slot: checkpoint n, a pointer or a seal
     <incarnation>/<n>.published                    the mark of that manifest
     <incarnation>/chk-<n>/w<slot>-<epoch>.state    the state that one worker wrote for checkpoint n

@@ -12,8 +12,8 @@ from collections.abc import Callable
 import msgspec
 
 from tailrace.errors import CheckpointsRemoved, ConfigError, Fenced
+from tailrace.state.job_holder import Holder, barred_by, overtaken_by
 from tailrace.state.paths import claim_name, closed_mark, manifest_name, ready_mark
-from tailrace.state.takeover import Holder, barred_by, overtaken_by
 from tailrace.storage.filesystem import Folder
 from tailrace.storage.manifest_slots import SEAL, behind, incarnations_in, numbers_in, owner_of
 from tailrace.storage.processes import Owner, ProcessId, this_process

@@ -9,7 +9,7 @@ from typing import Any
 
 from tailrace.elements.timestamps import isoformat
 from tailrace.errors import CheckpointNotFound, IncompatibleState, JobAlreadyFinished
-from tailrace.state.ending import Dataflow, Ending, not_in
+from tailrace.state.end_mark import Dataflow, Ending, not_in
 from tailrace.state.manifest import Manifest
 from tailrace.state.paths import CLAIM, SAVEPOINT, checkpoint_number, claim_name, manifest_name, means_manifest
 from tailrace.storage.filesystem import Folder, scheme_of

@@ -3,7 +3,7 @@
 `store` describes how slots are taken.
 
 Invariant L5: a start from the newest checkpoint goes on from the last one that any run of the job has committed, or from
-nothing: behind the mark of an end (`state.ending`) nothing older is found, and a start reports that the job has finished
+nothing: behind the mark of an end (`state.end_mark`) nothing older is found, and a start reports that the job has finished
 only if its dataflow is the one that has ended (`finding`).
 """
 
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from tailrace.state.ending import Ending, decode_ending
+from tailrace.state.end_mark import Ending, decode_ending
 from tailrace.state.paths import (
     ENDED,
     claim_name,

@@ -10,10 +10,10 @@ from typing import Any
 
 from tailrace.errors import ConfigError
 from tailrace.retries import Retries
-from tailrace.storage.answers import with_time_limit
 from tailrace.storage.filesystem import Entry, Folder, Writer, scheme_of, temporary_name
 from tailrace.storage.hadoop import Hadoop
 from tailrace.storage.parallel import at_once
+from tailrace.storage.time_limits import with_time_limit
 
 PART_BYTES = 8 << 20
 """Size in bytes of the parts in which a file is uploaded. S3 takes 10,000 of them."""

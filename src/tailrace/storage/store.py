@@ -39,7 +39,8 @@ from typing import Any
 import msgspec
 
 from tailrace.errors import CheckpointCorrupt, CheckpointNotFound, CheckpointsRemoved, ConfigError, Fenced
-from tailrace.state.ending import Ending, encode_ending
+from tailrace.state.end_mark import Ending, encode_ending
+from tailrace.state.job_holder import Holder
 from tailrace.state.manifest import Manifest, decode_manifest
 from tailrace.state.paths import (
     SAVEPOINT,
@@ -51,7 +52,6 @@ from tailrace.state.paths import (
     published_mark,
     swept_mark,
 )
-from tailrace.state.takeover import Holder
 from tailrace.storage.fencing import Claims
 from tailrace.storage.filesystem import Folder, LocalFolder, Writer
 from tailrace.storage.leftovers import Leftovers, back_to_the_mark

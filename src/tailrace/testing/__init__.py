@@ -8,7 +8,7 @@ cluster, with a network and a scheduler that follow the seed; the same seed give
 
 - `inprocess`, `job`: `run` and `simulate`, and the handle of the job. `harness`: one function, by hand.
 - `simulator`, `cluster`, `world`: a simulated job, its cluster, and the parts of that. `drivers`, `workers`: the drivers of
-  the two machines in it, with `clocks`, `storing`, `memorystore`, `publishing`, `calls` and `beside` for what these wait
+  the two machines in it, with `clocks`, `storing`, `memorystore`, `publishing`, `calls` and `background` for what these wait
   for; `setting`: what a worker is made with.
 - `faults`, `strikes`: faults as data, and their effects. `sizes`, `successions`: changes of size, and lost coordinators.
   `waiting`: what holds a job that does not end.

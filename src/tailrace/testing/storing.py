@@ -1,5 +1,5 @@
 """Requests of simulated workers and drivers to the storage of checkpoints. Each is carried out some time later and
-answered some time after that, in the order of the requests. The counterpart of `runtime.eventloop.storing`."""
+answered some time after that, in the order of the requests. The counterpart of `runtime.eventloop.storage_thread`."""
 
 from __future__ import annotations
 

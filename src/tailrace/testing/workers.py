@@ -1,4 +1,4 @@
-"""The workers of a simulated cluster, and their actions: the counterpart of `runtime.worker.process`."""
+"""The workers of a simulated cluster, and their actions: the counterpart of `runtime.worker.main_loop`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from tailrace.task.contract.jobspec import JobSpec
 from tailrace.task.contract.outside import Outside
 from tailrace.task.worker.followed_attempt import FollowingAttempt
 from tailrace.task.worker.rendezvous import Acceptance, Meeting
-from tailrace.testing.beside import SimulatedBeside
+from tailrace.testing.background import SimulatedBeside
 from tailrace.testing.calls import SimulatedCalls
 from tailrace.testing.cluster import Cluster
 from tailrace.testing.publishing import Publishing

@@ -11,7 +11,7 @@ import pytest
 import tailrace as tr
 from tailrace.api.restore.identity import dataflow_of
 from tailrace.spark.start.start_checkpoint import find_origin
-from tailrace.state.ending import FINISHED, Ending, OperatorIdentity
+from tailrace.state.end_mark import FINISHED, Ending, OperatorIdentity
 from tailrace.storage.store import Store
 
 

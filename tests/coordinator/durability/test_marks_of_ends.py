@@ -8,7 +8,7 @@ from driving import SECOND, Job, S
 from tailrace.coordinator.actions import Sweep
 from tailrace.coordinator.durability.stopping import Aim
 from tailrace.protocol.deployment import FailureKind, SubtasksFinished
-from tailrace.state.ending import Ending
+from tailrace.state.end_mark import Ending
 from tailrace.state.manifest import Manifest
 from tests.coordinator.durability.test_stopping import DRAIN, SUSPEND, acked, cut_of, gone, stopped
 

@@ -20,7 +20,7 @@ from tailrace.cli.main import app
 from tailrace.errors import ConfigError
 from tailrace.log import sparing
 from tailrace.runtime.driver.control import ControlDoor, Reply, folders, jobs, query
-from tailrace.runtime.eventloop.loop import EventLoop
+from tailrace.runtime.eventloop.selector import EventLoop
 
 
 def folder() -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tailrace.errors import ConfigError
-from tailrace.runtime.eventloop.loop import EventLoop
+from tailrace.runtime.eventloop.selector import EventLoop
 from tailrace.runtime.network.binding import ANY_PORT, Binding, ports_of
 from tailrace.runtime.network.listener import Listener
 from tailrace.spark.cluster.classic import Classic

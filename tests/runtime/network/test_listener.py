@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from tailrace.protocol.handshake import MAGIC, VERSION, Acceptor, Dialer, Refusal
-from tailrace.runtime.eventloop.loop import EventLoop
+from tailrace.runtime.eventloop.selector import EventLoop
 from tailrace.runtime.network.binding import Binding
 from tailrace.runtime.network.link import CONTROL, FRAME, Link
 from tailrace.runtime.network.listener import DialFailed, Listener, dial

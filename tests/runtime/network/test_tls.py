@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from tailrace.errors import ConfigError
 from tailrace.log import sparing
 from tailrace.protocol.handshake import Refusal
-from tailrace.runtime.eventloop.loop import EventLoop
+from tailrace.runtime.eventloop.selector import EventLoop
 from tailrace.runtime.network import tls
 from tailrace.runtime.network.binding import Binding
 from tailrace.runtime.network.link import CONTROL, FRAME, Link, LinkClosed, LinkError

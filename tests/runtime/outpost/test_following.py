@@ -39,7 +39,7 @@ from tailrace.runtime.outpost.following import CoordinatorGone, CoordinatorNotSt
 from tailrace.runtime.outpost.hosting import FileRequest, Host, send_request
 from tailrace.runtime.outpost.mailbox import Begin, Letter, Mailbox, SlotOver, StoreAt
 from tailrace.runtime.outpost.outpost import LETTER, FarSlots, Outpost
-from tailrace.runtime.worker.process import WorkerProcess
+from tailrace.runtime.worker.main_loop import WorkerProcess
 from tailrace.spark.shipping.plan_files import dump_job
 from tailrace.storage.store import Store
 from tailrace.task.contract.jobspec import JobSpec

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.runtime.eventloop.loop import EventLoop
+from tailrace.runtime.eventloop.selector import EventLoop
 from tailrace.runtime.worker import sinkthreads
 from tailrace.runtime.worker.sinkthreads import SinkThreads
 from tailrace.task.contract.actions import CallSink
@@ -61,7 +61,7 @@ class Loop:
 @pytest.fixture
 def one(monkeypatch: pytest.MonkeyPatch) -> Any:
     made = Loop()
-    monkeypatch.setattr("tailrace.runtime.eventloop.storing.STUCK_SECONDS", 0.05)
+    monkeypatch.setattr("tailrace.runtime.eventloop.storage_thread.STUCK_SECONDS", 0.05)
     yield made
     made.threads.end()
     made.loop.close()

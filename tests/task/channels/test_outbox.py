@@ -13,7 +13,7 @@ from tailrace.elements.frame_codec import ChannelId, decode
 from tailrace.elements.markers import EndOfInput, IdleChannel, Watermark, WaveMark
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
 from tailrace.errors import InternalError
-from tailrace.protocol.flow import Consumer
+from tailrace.protocol.credit import Consumer
 from tailrace.task.channels.outbox import FRAME_RECORDS, MAX_AGE, ROUNDS, Outbox, OutputChannel, OutputEdge
 from tailrace.task.channels.partition import RoundRobin, ToAll, ToOne
 

@@ -7,7 +7,7 @@ import random
 import tailrace as tr
 from tailrace.elements.frame_codec import HISTORY, decode
 from tailrace.graph.plan import Plan
-from tailrace.protocol.flow import Producer
+from tailrace.protocol.credit import Producer
 from tailrace.task.channels.inputs import InputChannel
 from tailrace.task.channels.outbox import Outbox
 from tailrace.task.channels.services import Services

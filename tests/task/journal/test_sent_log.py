@@ -16,7 +16,7 @@ from tailrace.elements.frame_codec import ChannelId, decode
 from tailrace.elements.markers import Barrier
 from tailrace.elements.spills import FrameSpill
 from tailrace.errors import InternalError
-from tailrace.protocol.flow import Consumer
+from tailrace.protocol.credit import Consumer
 from tailrace.state.paths import kept_prefix
 from tailrace.storage.filesystem import LocalFolder
 from tailrace.storage.storedspill import StoredSpill

@@ -17,8 +17,8 @@ from tailrace.elements.cuts import CutRequest
 from tailrace.protocol.deployment import Deploy, Peer, Start, Welcome
 from tailrace.protocol.recovery import Reset
 from tailrace.protocol.snapshot import Trigger
-from tailrace.runtime.eventloop import storing
-from tailrace.runtime.eventloop.loop import EventLoop
+from tailrace.runtime.eventloop import storage_thread
+from tailrace.runtime.eventloop.selector import EventLoop
 from tailrace.state.backend import Backend
 from tailrace.state.memory_backend import MemoryBackend
 from tailrace.task.contract.actions import DropState, WriteState
@@ -109,11 +109,11 @@ class SlowWriter:
 
 
 @pytest.fixture
-def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[storing.WorkerStorage, SlowStore, EventLoop]]:
-    monkeypatch.setattr(storing, "_BEHIND", 100)
+def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[storage_thread.WorkerStorage, SlowStore, EventLoop]]:
+    monkeypatch.setattr(storage_thread, "_BEHIND", 100)
     loop, store = EventLoop(), SlowStore()
     machine = Worker(0, lambda _: None, random.Random)  # type: ignore[arg-type, return-value]
-    storage = storing.WorkerStorage(machine, loop, lambda folder: store, lambda: 0)
+    storage = storage_thread.WorkerStorage(machine, loop, lambda folder: store, lambda: 0)
     yield storage, store, loop
     for _ in range(100):
         store.let.release()
@@ -125,7 +125,7 @@ def piece(checkpoint: int, last: bool = False) -> WriteState:
     return WriteState(checkpoint, f"chk-{checkpoint}", [b"x" * 60], last)
 
 
-def test_encoding_waits_for_a_slow_storage(slow: tuple[storing.WorkerStorage, SlowStore, EventLoop]) -> None:
+def test_encoding_waits_for_a_slow_storage(slow: tuple[storage_thread.WorkerStorage, SlowStore, EventLoop]) -> None:
     """A snapshot is encoded faster than it is written. All of it would wait in memory, which may not hold it."""
     storage, store, loop = slow
     storage.write(piece(1))
@@ -138,7 +138,7 @@ def test_encoding_waits_for_a_slow_storage(slow: tuple[storing.WorkerStorage, Sl
 
 
 def test_what_waits_for_an_aborted_checkpoint_is_not_written(
-    slow: tuple[storing.WorkerStorage, SlowStore, EventLoop],
+    slow: tuple[storage_thread.WorkerStorage, SlowStore, EventLoop],
 ) -> None:
     """The storage hangs, and checkpoint after checkpoint takes too long. When it answers again, the next one must not
     queue up behind all that."""

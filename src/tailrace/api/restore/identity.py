@@ -6,7 +6,7 @@ from tailrace.api.restore.compatibility import declared_tables
 from tailrace.api.restore.kinds import kind_of, shape_of
 from tailrace.graph.graph import Graph, Node
 from tailrace.graph.operators import Sink, Source
-from tailrace.state.ending import OperatorIdentity
+from tailrace.state.end_mark import OperatorIdentity
 from tailrace.state.operator_state import declared_operator_states
 
 

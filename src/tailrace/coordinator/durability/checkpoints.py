@@ -12,7 +12,7 @@ from tailrace.coordinator.checkpoint_stats import Books, CheckpointStats, Failed
 from tailrace.coordinator.durability.manifest_entries import channels, in_flight, operator_records
 from tailrace.elements.cuts import CutKind, CutRequest
 from tailrace.protocol.snapshot import Ack
-from tailrace.state.ending import Dataflow
+from tailrace.state.end_mark import Dataflow
 from tailrace.state.format import Placed
 from tailrace.state.manifest import Manifest, Prepared, StateFile, encode_manifest
 from tailrace.state.paths import manifest_name, published_mark

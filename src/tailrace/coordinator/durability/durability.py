@@ -35,7 +35,7 @@ from tailrace.coordinator.output.publishing import JobOutput
 from tailrace.elements.cuts import CutKind
 from tailrace.protocol.deployment import FailureKind, Published
 from tailrace.protocol.snapshot import Abort, Ack, Complete, Declined, Trigger
-from tailrace.state.ending import FINISHED, STOPPED, Ending
+from tailrace.state.end_mark import FINISHED, STOPPED, Ending
 from tailrace.state.manifest import Manifest
 from tailrace.state.paths import manifest_name
 

@@ -27,7 +27,7 @@ from tailrace.runtime.driver.requests import (
     wish_of,
 )
 from tailrace.runtime.driver.sizes import checked_sizes
-from tailrace.runtime.eventloop.loop import EventLoop
+from tailrace.runtime.eventloop.selector import EventLoop
 
 
 class Answered(Protocol):

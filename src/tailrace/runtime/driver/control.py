@@ -17,7 +17,7 @@ from typing import Any
 
 from tailrace.errors import ConfigError
 from tailrace.log import fields, log
-from tailrace.runtime.eventloop.loop import EventLoop
+from tailrace.runtime.eventloop.selector import EventLoop
 from tailrace.settings import SETTINGS
 
 _LONGEST = 64 << 10

@@ -41,11 +41,11 @@ from tailrace.runtime.driver.monitor import JobEnd, JobMonitor
 from tailrace.runtime.driver.requests import InspectWorkers, Unheard, Wish, WishFuture, put
 from tailrace.runtime.driver.slots import SlotEnded, SlotProvider
 from tailrace.runtime.eventloop.clock import monotonic_micros
-from tailrace.runtime.eventloop.loop import EventLoop
+from tailrace.runtime.eventloop.selector import EventLoop
 from tailrace.runtime.network.config import WorkerConfig
 from tailrace.runtime.network.doors import WorkerDoor
 from tailrace.runtime.network.link import TooLarge
-from tailrace.storage.endings import Awaited
+from tailrace.storage.end_of_run import Awaited
 from tailrace.storage.scratch import remove_abandoned
 from tailrace.storage.store import Store
 

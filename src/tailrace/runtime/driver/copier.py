@@ -9,8 +9,8 @@ import msgspec
 from tailrace.coordinator.actions import CopySavepoint
 from tailrace.coordinator.machine import Coordinator
 from tailrace.errors import TailraceError, error_text
-from tailrace.runtime.eventloop.loop import EventLoop
-from tailrace.runtime.eventloop.storing import StorageThread
+from tailrace.runtime.eventloop.selector import EventLoop
+from tailrace.runtime.eventloop.storage_thread import StorageThread
 from tailrace.state.manifest import Manifest
 from tailrace.state.paths import SAVEPOINT
 from tailrace.statedata.inputs import unread_inputs

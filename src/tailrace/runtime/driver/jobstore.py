@@ -28,10 +28,10 @@ from tailrace.protocol.deployment import FailureKind
 from tailrace.runtime.driver.copier import Copier
 from tailrace.runtime.driver.monitor import JobMonitor
 from tailrace.runtime.driver.warning import StorageWarning
-from tailrace.runtime.eventloop.loop import EventLoop
-from tailrace.runtime.eventloop.storing import StorageThread
-from tailrace.state.ending import Ending
-from tailrace.storage.endings import Awaited, awaited_output, leave
+from tailrace.runtime.eventloop.selector import EventLoop
+from tailrace.runtime.eventloop.storage_thread import StorageThread
+from tailrace.state.end_mark import Ending
+from tailrace.storage.end_of_run import Awaited, awaited_output, leave
 from tailrace.storage.origins import claim_again
 from tailrace.storage.store import Store
 from tailrace.task.contract.capsule import stored_form

@@ -17,7 +17,7 @@ from tailrace.coordinator.workers.rescaling import ElasticSizes, JobSize
 from tailrace.elements.durations import span_micros
 from tailrace.errors import IncompatibleState
 from tailrace.graph.plan import Plan
-from tailrace.state.ending import Dataflow
+from tailrace.state.end_mark import Dataflow
 from tailrace.state.manifest import Manifest
 from tailrace.storage.origins import Origin
 from tailrace.storage.store import Store

@@ -1,6 +1,7 @@
-"""The loop of a process, which waits for sockets, files and the clock.
+"""What every process of a job waits in: a selector of sockets and files, with a clock. The main loop of a worker is
+`runtime.worker.main_loop`, that of a coordinator `runtime.driver.coordinator`.
 
-- `loop`: one selector, callbacks, and a way in from other threads.
+- `selector`: one selector, callbacks, and a way in from other threads.
 - `clock`: the monotonic clock of a coordinator, and the clock of a job.
-- `storing`: the thread beside a loop that talks to the storage of checkpoints.
+- `storage_thread`: the thread beside a loop that talks to the storage of checkpoints.
 """

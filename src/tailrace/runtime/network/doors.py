@@ -14,7 +14,7 @@ from tailrace.protocol.deployment import Heartbeat, Hello, Inspect, Inspection, 
 from tailrace.protocol.message_codec import FromWorker, ToWorker
 from tailrace.protocol.succession import Rejoin
 from tailrace.runtime.eventloop.clock import monotonic_micros
-from tailrace.runtime.eventloop.loop import EventLoop
+from tailrace.runtime.eventloop.selector import EventLoop
 from tailrace.runtime.network.binding import Binding
 from tailrace.runtime.network.link import CONTROL, OVER, Link, LinkError
 from tailrace.runtime.network.listener import Listener

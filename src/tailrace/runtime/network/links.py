@@ -6,7 +6,7 @@ import functools
 import selectors
 from collections.abc import Callable, Iterator
 
-from tailrace.runtime.eventloop.loop import EventLoop
+from tailrace.runtime.eventloop.selector import EventLoop
 from tailrace.runtime.network.link import Link, LinkError
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tailrace.protocol.handshake import NONCE_SIZE, Acceptor, Dialer, HandshakeRefused, Refusal
-from tailrace.runtime.eventloop.loop import Registry
+from tailrace.runtime.eventloop.selector import Registry
 from tailrace.runtime.network.binding import Binding
 from tailrace.runtime.network.link import Link, LinkError, endpoint
 from tailrace.runtime.network.securelink import hung_up, link_of

@@ -34,7 +34,7 @@ import msgspec
 from tailrace.elements.sizes import size_text
 from tailrace.errors import ConfigError
 from tailrace.retries import Retries
-from tailrace.runtime.eventloop.loop import EventLoop
+from tailrace.runtime.eventloop.selector import EventLoop
 from tailrace.runtime.network.binding import Binding
 from tailrace.runtime.network.link import FRAME, Link, LinkError, endpoint
 from tailrace.runtime.network.listener import DialFailed, Listener, Unreachable, dial

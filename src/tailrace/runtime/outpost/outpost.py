@@ -47,7 +47,7 @@ from tailrace.runtime.outpost.mailbox import (
     UserRequest,
 )
 from tailrace.runtime.outpost.succession import Reunion
-from tailrace.storage.endings import Awaited
+from tailrace.storage.end_of_run import Awaited
 from tailrace.storage.store import Store
 
 LETTER = "letter"

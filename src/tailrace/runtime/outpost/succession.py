@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection
 from tailrace.coordinator.succession.machine import LoggedCoordinator
 from tailrace.errors import error_text
 from tailrace.runtime.driver.jobstore import JobStore
-from tailrace.runtime.eventloop.loop import EventLoop
+from tailrace.runtime.eventloop.selector import EventLoop
 from tailrace.runtime.network.doors import WorkerDoor
 from tailrace.runtime.network.link import endpoint
 from tailrace.runtime.worker.coordinator_lookup import WAIT_SECONDS

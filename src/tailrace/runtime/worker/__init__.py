@@ -1,6 +1,6 @@
 """The process of a worker: a driver of the machine in `task.worker`.
 
-- `process`: sockets, the clock and the storage around the machine.
+- `main_loop`: the main loop of a worker, with sockets, the clock and the storage around the machine.
 - `stepping`, `budget`: when its tasks take their steps, and how much one step may do.
 - `heartbeat`, `watchdog`: the thread that gives signs of life, and reports user code that does not come back.
 - `closeview`, `stack_frames`: the stacks of all threads, and the keys on which the time goes, on request.

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 from tailrace.graph.operators import MapAsync
-from tailrace.runtime.eventloop.loop import EventLoop
+from tailrace.runtime.eventloop.selector import EventLoop
 from tailrace.runtime.worker.callloop import OperatorCalls, Outcome
 from tailrace.runtime.worker.sinkthreads import SinkThreads
 from tailrace.runtime.worker.threads import WorkerThreads

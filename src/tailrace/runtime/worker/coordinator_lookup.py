@@ -13,7 +13,7 @@ import msgspec
 from tailrace.errors import TailraceError
 from tailrace.protocol.message_codec import Outgoing
 from tailrace.protocol.succession import Rejoin
-from tailrace.runtime.eventloop.loop import EventLoop
+from tailrace.runtime.eventloop.selector import EventLoop
 from tailrace.runtime.network.config import WorkerConfig
 from tailrace.runtime.network.link import Link
 from tailrace.runtime.network.listener import dial

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from tailrace.api.connectors import Sink
 from tailrace.log import fields, log
-from tailrace.runtime.eventloop.loop import EventLoop
-from tailrace.runtime.eventloop.storing import StorageThread
+from tailrace.runtime.eventloop.selector import EventLoop
+from tailrace.runtime.eventloop.storage_thread import StorageThread
 from tailrace.task.contract.actions import CallSink
 from tailrace.task.contract.events import SinkAnswered
 from tailrace.task.contract.sinkcalls import call_sink, close_sink

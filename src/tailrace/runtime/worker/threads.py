@@ -7,8 +7,8 @@ import threading
 from collections.abc import Callable
 
 from tailrace.log import log
-from tailrace.runtime.eventloop.loop import EventLoop
-from tailrace.task.contract.beside import Beside
+from tailrace.runtime.eventloop.selector import EventLoop
+from tailrace.task.contract.background import Beside
 
 CLOSE_SECONDS = 10.0
 """Seconds that the close of an operator waits for its calls that are under way."""

@@ -7,7 +7,7 @@ import time
 import traceback
 
 from tailrace.protocol.deployment import Inspect, Inspection, UnderWay
-from tailrace.runtime.eventloop.loop import EventLoop
+from tailrace.runtime.eventloop.selector import EventLoop
 from tailrace.runtime.worker.closeview import inspection
 from tailrace.runtime.worker.stack_frames import is_ours, operator_in, turn_frames
 from tailrace.runtime.worker.stepping import Stepper

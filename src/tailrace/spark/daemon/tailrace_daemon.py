@@ -21,7 +21,7 @@ DAEMON = "pyspark.daemon"
 NEEDED = (
     "pyspark.worker",
     "pyarrow",
-    "tailrace.runtime.worker.process",
+    "tailrace.runtime.worker.main_loop",
     "tailrace.runtime.outpost.hosting",
     "tailrace.spark.shipping.plan_files",
     # by those above, when called:

@@ -34,7 +34,7 @@ from tailrace.spark.data.places import FilePlace
 from tailrace.spark.data.schemas import arrow_schema, spark_columns, spark_schema
 from tailrace.spark.data.types import check_names, check_types
 from tailrace.spark.shipping.delivery import bringing
-from tailrace.spark.shipping.executors import with_tailrace
+from tailrace.spark.shipping.spark_tasks import with_tailrace
 
 
 class DataFrameSource(ArrowFiles):

@@ -16,7 +16,8 @@ from tailrace.runtime.outpost.hosting import Host, host_of, know, meet
 from tailrace.spark.data.places import FilePlace
 from tailrace.spark.data.schemas import arrow_schema
 from tailrace.spark.shipping.delivery import received_parcel
-from tailrace.spark.shipping.executors import unreachable, with_tailrace
+from tailrace.spark.shipping.missing_modules import unreachable
+from tailrace.spark.shipping.spark_tasks import with_tailrace
 
 _BATCH_ROWS = 8192
 _MOST_PARTITIONS = 200

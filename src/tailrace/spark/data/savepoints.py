@@ -17,7 +17,7 @@ from tailrace.spark.data.schemas import arrow_schema
 from tailrace.spark.data.statesource import as_in_the_program, carry
 from tailrace.spark.data.types import check_types
 from tailrace.spark.shipping.delivery import bringing
-from tailrace.spark.shipping.executors import with_tailrace
+from tailrace.spark.shipping.spark_tasks import with_tailrace
 from tailrace.state.format import TableInfo
 from tailrace.state.manifest import StateFile
 from tailrace.state.operator_state import BROADCAST

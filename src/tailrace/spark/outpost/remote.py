@@ -45,10 +45,11 @@ from tailrace.spark.data.places import FilePlace, space
 from tailrace.spark.outpost.host import OutpostSettings
 from tailrace.spark.shipping.arrival import looking
 from tailrace.spark.shipping.delivery import bring, received_parcel
-from tailrace.spark.shipping.executors import answer_text, columns_of_one, lacks_tailrace, unable, with_tailrace
+from tailrace.spark.shipping.missing_modules import answer_text, lacks_tailrace, unable
 from tailrace.spark.shipping.parcel import Parcel, send
+from tailrace.spark.shipping.spark_tasks import columns_of_one, with_tailrace
+from tailrace.spark.slots.failure_texts import shortened_failure, was_cancelled
 from tailrace.spark.slots.threads import SlotThreads
-from tailrace.spark.slots.worker_launch import shortened_failure, was_cancelled
 
 BESIDE = 2
 """The slots that a job takes here beside those of its workers: one for the coordinator, one for the tasks that carry

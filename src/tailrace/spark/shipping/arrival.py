@@ -108,7 +108,7 @@ def looking(parcel: Parcel | None) -> Callable[[], str | None]:
                 for package, least, _ in () if name else needs:
                     has(package, least, "")
                 found = importlib.import_module("tailrace").__version__
-                importlib.import_module("tailrace.runtime.worker.process")  # with all packages that it needs
+                importlib.import_module("tailrace.runtime.worker.main_loop")  # with all packages that it needs
         except ImportError as error:
             missing = {"module": error.name, "said": str(error)}
         else:

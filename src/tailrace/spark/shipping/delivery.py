@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from tailrace import __version__
 from tailrace.errors import ConfigError
 from tailrace.log import log
-from tailrace.spark.shipping.executors import lacks_tailrace, unable
+from tailrace.spark.shipping.missing_modules import lacks_tailrace, unable
 from tailrace.spark.shipping.parcel import Parcel, send, was_sent
 
 T = TypeVar("T")

@@ -15,8 +15,8 @@ from tailrace.log import log
 from tailrace.runtime.network.binding import Binding
 from tailrace.settings import SETTINGS
 from tailrace.spark.cluster.application import application, is_connect
-from tailrace.spark.shipping.executors import columns_of_one
-from tailrace.spark.slots.worker_launch import listen_at
+from tailrace.spark.shipping.spark_tasks import columns_of_one
+from tailrace.spark.slots.driver_address import listen_at
 
 SETTING = SETTINGS["coordinator"].variable
 """Place of the coordinators of jobs: `driver` or `executor`. Where it is not set: the driver, where executors reach it,

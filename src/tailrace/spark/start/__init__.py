@@ -1,6 +1,6 @@
-"""The start of a job on Spark: `launcher` implements `api.launch.Launcher`, which finds it by name.
+"""The start of a job on Spark: `job_submission` implements `api.launch.Launcher`, which finds it by name.
 
-- `launcher`: from a plan to a running job, step by step (`submit`).
+- `job_submission`: from a plan to a running job, step by step (`submit`).
 - `checks`, `allocation`, `placement`, `files`: the steps, each of which hands a value on.
 - `hooks`: what the program runs while the job does: the progress line, calls of sinks, and the clean-up.
 - `companions`, `listeners`: what runs beside the job, and listeners of Spark's queries that it reports to.

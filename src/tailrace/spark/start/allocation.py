@@ -25,7 +25,8 @@ from tailrace.spark.outpost.remote import BESIDE
 from tailrace.spark.shipping.plan_files import dump_job
 from tailrace.spark.slots.profiles import profile_of
 from tailrace.spark.slots.reachability import is_out_of_reach
-from tailrace.spark.slots.worker_launch import SparkSlots, check_settings, free_slots
+from tailrace.spark.slots.slot_reservations import free_slots
+from tailrace.spark.slots.worker_launch import SparkSlots, check_settings
 from tailrace.spark.start.checks import Checked, with_slots
 from tailrace.spark.start.start_checkpoint import report_start, warn_of_later, warn_of_lost_output
 from tailrace.storage.origins import Origin

@@ -28,7 +28,7 @@ from tailrace.spark.cluster.application import Application
 from tailrace.spark.cluster.capacity import notices_after
 from tailrace.spark.data.places import Places
 from tailrace.spark.outpost.remote import FarPost
-from tailrace.spark.slots.worker_launch import allowed_ports
+from tailrace.spark.slots.driver_address import allowed_ports
 from tailrace.spark.start.allocation import Allocated, ClaimedFolder
 from tailrace.spark.start.checks import Checked
 from tailrace.spark.start.files import results_of

@@ -9,7 +9,7 @@ from tailrace.elements.batches import Batch
 from tailrace.elements.frame_codec import ChannelId, ChannelName, Element, Frame
 from tailrace.elements.markers import EndOfInput, Marker
 from tailrace.elements.timestamps import MIN_TIME
-from tailrace.protocol.flow import Consumer
+from tailrace.protocol.credit import Consumer
 from tailrace.task.channels.lazy_records import Parked
 from tailrace.task.contract.cut_state import CutState
 

@@ -21,7 +21,7 @@ from tailrace.elements.frame_codec import ChannelId, encode_batch, encode_marker
 from tailrace.elements.markers import COUNTED, Barrier, EndOfInput, IdleChannel, Marker, Watermark
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
 from tailrace.errors import InternalError, short_repr
-from tailrace.protocol.flow import Producer
+from tailrace.protocol.credit import Producer
 from tailrace.task.channels.copies import copy_of, unpicklable
 from tailrace.task.channels.partition import Partitioner
 from tailrace.task.channels.spilling import Item

@@ -7,7 +7,7 @@ In: `events` (what happens to a worker), `jobspec` and `tuning` (what it knows b
 - `outside`: the way of user code to the world outside of its worker.
 - `clock_access`: the way of user code to the clocks and random bytes of its process.
 - `functions`, `usercode`: function objects of the user, and errors of theirs with operator, subtask and record.
-- `calls`, `sinkcalls`, `beside`: calls of user code beside the steps: asynchronous ones, those of sinks, and threads that
-  wake a task.
+- `calls`, `sinkcalls`, `background`: calls of user code beside the steps: asynchronous ones, those of sinks, and threads
+  that wake a task.
 - `failedcall`, `capsule`, `variables`: a call that has failed, as facts, as a file, and the variables of its frames.
 """

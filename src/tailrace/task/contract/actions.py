@@ -1,4 +1,4 @@
-"""Actions of a worker, as data. Its drivers carry them out: `runtime.worker.process`, and the simulator."""
+"""Actions of a worker, as data. Its drivers carry them out: `runtime.worker.main_loop`, and the simulator."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Events of a worker, as data: its driver hands them to it, one after the other. What a worker does is a function of them
-(K3). Its drivers are `runtime.worker.process`, where sockets and the clock decide, the simulator, where a seed does, and
+(K3). Its drivers are `runtime.worker.main_loop`, where sockets and the clock decide, the simulator, where a seed does, and
 a replay, where a log of these values does.
 
 An event is made once for each frame, step or message, never for each record.

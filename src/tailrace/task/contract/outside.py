@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 from tailrace.elements.batches import Batch
-from tailrace.task.contract.beside import Beside
+from tailrace.task.contract.background import Beside
 from tailrace.task.contract.calls import AsyncCalls
 from tailrace.task.contract.clock_access import Book
 

@@ -15,7 +15,7 @@ import msgspec
 
 from tailrace.elements.frame_codec import ChannelId, Element, Frame, encode_history, encode_marker
 from tailrace.elements.markers import Barrier, EndOfInput, Marker
-from tailrace.protocol.flow import Producer
+from tailrace.protocol.credit import Producer
 from tailrace.protocol.hot_standby import Feeds, Followed
 from tailrace.protocol.replay import CameValues, Gained
 from tailrace.task.channels.spilling import Item

@@ -12,7 +12,7 @@ from tailrace.elements.frame_codec import ChannelId, decode
 from tailrace.elements.markers import COUNTED, Barrier, IdleChannel, Marker
 from tailrace.elements.timestamps import MIN_TIME
 from tailrace.elements.valuedigests import ValueDigest
-from tailrace.protocol.flow import Producer
+from tailrace.protocol.credit import Producer
 from tailrace.task.channels.outbox import Outbox, OutboxCutState, OutputChannel, OutputEdge, Payload, Queued
 from tailrace.task.channels.spilling import Item
 from tailrace.task.journal.compared_values import ComparedValues, ReceivedValues

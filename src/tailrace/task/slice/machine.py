@@ -11,8 +11,8 @@ from tailrace.elements.frame_codec import GRANT, ROWS, ChannelId, Frame, encode_
 from tailrace.elements.timestamps import MAX_TIME
 from tailrace.errors import ProtocolViolation
 from tailrace.graph.plan import Plan
+from tailrace.protocol.credit import window_of
 from tailrace.protocol.deployment import OperatorReport, Progress, SubtaskReport
-from tailrace.protocol.flow import window_of
 from tailrace.protocol.message_codec import TaskMessage
 from tailrace.task.channels.services import Services
 from tailrace.task.contract.actions import ToPeer

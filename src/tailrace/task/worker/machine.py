@@ -1,5 +1,5 @@
 """A worker as a machine: joins, runs attempts of its job, reports, leaves. Events (`task.contract.events`) go in, and
-actions (`task.contract.actions`) come out. Its drivers are `runtime.worker.process`, which has sockets and a clock, and
+actions (`task.contract.actions`) come out. Its drivers are `runtime.worker.main_loop`, which has sockets and a clock, and
 the simulator, which has neither.
 """
 

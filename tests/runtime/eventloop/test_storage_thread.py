@@ -18,14 +18,14 @@ from tailrace.errors import CheckpointCorrupt
 from tailrace.runtime.driver.coordinator import JobRunner
 from tailrace.runtime.driver.monitor import ProgramMonitor
 from tailrace.runtime.driver.requests import TakeCheckpoint
-from tailrace.runtime.eventloop import storing
-from tailrace.runtime.eventloop.loop import EventLoop
-from tailrace.runtime.eventloop.storing import StorageThread, WorkerStorage
+from tailrace.runtime.eventloop import storage_thread
+from tailrace.runtime.eventloop.selector import EventLoop
+from tailrace.runtime.eventloop.storage_thread import StorageThread, WorkerStorage
 from tailrace.runtime.job import Job
 from tailrace.runtime.network.binding import Binding
+from tailrace.state.job_holder import Holder
 from tailrace.state.manifest import Manifest, encode_manifest
 from tailrace.state.parts import MetaOf
-from tailrace.state.takeover import Holder
 from tailrace.task.contract.actions import DropState, ReadState, WriteState
 from tailrace.task.contract.events import (
     Event,
@@ -158,7 +158,7 @@ def test_its_end_does_not_wait_for_ever() -> None:
 def test_its_end_waits_longer_for_what_it_is_to_do_at_the_end_than_for_what_does_not_come_back(
     monkeypatch: pytest.MonkeyPatch, hangs: bool
 ) -> None:
-    monkeypatch.setattr(storing, "STUCK_SECONDS", 0.05)
+    monkeypatch.setattr(storage_thread, "STUCK_SECONDS", 0.05)
     loop, release, done = EventLoop(), threading.Event(), threading.Event()
     thread = StorageThread(loop, "test")
     begun = threading.Event()
@@ -254,7 +254,7 @@ def test_what_waits_for_its_turn_and_is_dropped_is_not_written_at_all(stored: St
 def test_it_says_when_it_is_behind_and_wakes_the_loop_when_it_is_not(
     stored: Stored, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(storing, "_BEHIND", 10)
+    monkeypatch.setattr(storage_thread, "_BEHIND", 10)
     release = held_up(stored)
     stored.write(b"12345")
     assert not stored.storage.behind
@@ -266,7 +266,7 @@ def test_it_says_when_it_is_behind_and_wakes_the_loop_when_it_is_not(
 
 
 def test_what_failed_or_was_dropped_does_not_keep_it_behind(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storing, "_BEHIND", 1)
+    monkeypatch.setattr(storage_thread, "_BEHIND", 1)
     stored.store.failing = {"append"}
     stored.write(b"12345")
     stored.write(b"12345", checkpoint=2, last=True)
@@ -304,7 +304,7 @@ def part(i: int) -> MetaOf:
 
 
 def parts(monkeypatch: pytest.MonkeyPatch, found: Callable[[], Iterator[Any]]) -> None:
-    monkeypatch.setattr(storing, "read_state", lambda store, manifest, required, **more: found())
+    monkeypatch.setattr(storage_thread, "read_state", lambda store, manifest, required, **more: found())
 
 
 def test_parts_come_one_after_the_other_and_then_their_end(stored: Stored, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -358,7 +358,7 @@ def test_it_does_not_read_far_ahead_of_who_takes_it(stored: Stored, monkeypatch:
     parts(monkeypatch, found)
     stored.read()
     time.sleep(0.3)
-    assert len(given) == storing._READ_AHEAD + 1
+    assert len(given) == storage_thread._READ_AHEAD + 1
     deadline = time.monotonic() + 10
     while len(stored.machine.told) < 101 and time.monotonic() < deadline:
         stored.loop.poll(0.05)

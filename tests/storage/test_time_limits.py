@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tailrace.storage import answers
+from tailrace.storage import time_limits
 from tailrace.storage.filesystem import Folder
 from tailrace.storage.opening import open_folder
 from tests.buckets import ENVIRONMENT, new_bucket, options, serving
@@ -39,13 +39,13 @@ def test_no_request_waits_for_ever_and_when_the_store_is_back_all_is_well(monkey
         folder = open_folder(f"s3://{bucket}/checkpoints", options(way.url))
         folder.create("there", b"1")
         way.set("hanging")
-        monkeypatch.setattr(answers, "ANSWER_SECONDS", 0.1)
+        monkeypatch.setattr(time_limits, "ANSWER_SECONDS", 0.1)
         for what, ask in ASKED:
             with pytest.raises(OSError, match=r"no answer for 0\.1"):
                 ask(folder)
                 pytest.fail(f"{what} was answered")
         way.set("refused")
-        monkeypatch.setattr(answers, "ANSWER_SECONDS", 30.0)
+        monkeypatch.setattr(time_limits, "ANSWER_SECONDS", 30.0)
         way.set("through")
         folder.create("later", b"2")
         assert folder.read("later") == b"2"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tailrace.state.takeover import Holder, barred_by, overtaken_by
+from tailrace.state.job_holder import Holder, barred_by, overtaken_by
 
 OURS, OTHERS = Holder(3, "ours"), Holder(3, "other")
 

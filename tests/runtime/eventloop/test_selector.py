@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from tailrace.runtime.eventloop.loop import EventLoop
+from tailrace.runtime.eventloop.selector import EventLoop
 
 
 def test_a_wait_of_less_than_a_millisecond_is_one() -> None:

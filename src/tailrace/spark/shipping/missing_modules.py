@@ -1,5 +1,4 @@
-"""Executors that cannot run a task of Tailrace: what they lack, which package it belongs to, and the remedy, each as one
-sentence.
+"""What executors lack that cannot run a task of Tailrace: which package it belongs to, and the remedy, each as one sentence.
 
 There are two places where something may be missing. Tasks of Tailrace look for tailrace themselves: a worker's task
 returns what is missing as its answer, other tasks raise it. Where PySpark itself lacks something before it runs a task,
@@ -12,109 +11,16 @@ import contextlib
 import json
 import re
 import sys
-from collections.abc import Callable
-from typing import Any
-
-from pyspark import cloudpickle
 
 from tailrace import __version__
 from tailrace.errors import ConfigError
 from tailrace.runtime.network.binding import REMEDY
-from tailrace.runtime.network.config import WorkerConfig
-from tailrace.runtime.outpost.hosting import Host
-from tailrace.spark.shipping.arrival import looking
 from tailrace.spark.shipping.parcel import Parcel
-
-ANSWER = "left string, lacking string"
-"""Columns of the answer of a worker's task: why the worker left, or what its executor lacks, as JSON."""
+from tailrace.spark.shipping.spark_tasks import MARK
 
 _OWN = re.compile(r"\b(pyarrow|pandas|numpy|pyspark|py4j)\b", re.IGNORECASE)
 """Packages that PySpark itself needs on executors."""
-_MARK = "[TAILRACE_LACKING]"
 SOME = "an executor"
-
-
-def worker_task(config: WorkerConfig, host: Host | None = None, parcel: Parcel | None = None) -> Callable[[Any], Any]:
-    """The Spark task of a worker. It travels by value and refers to nothing of tailrace before it knows that tailrace is
-    there: else Spark would try four times to unpickle it, and print a traceback each time. `parcel` is the archive that
-    Spark has brought."""
-    look, column, ours = looking(parcel), columns_of_one(), cloudpickle.dumps((config, host))
-
-    def work(batches: Any) -> Any:
-        import pickle
-
-        import pyarrow as pa
-
-        for _ in batches:
-            pass
-        left, lacking = None, look()
-        if lacking is None:
-            import json
-            import os
-            import socket
-            from dataclasses import replace
-
-            from tailrace.runtime.network.listener import Unreachable
-            from tailrace.runtime.outpost.hosting import know
-            from tailrace.runtime.worker.process import run_worker
-            from tailrace.spark.shipping.executor import executor_here
-            from tailrace.spark.shipping.plan_files import load_job
-
-            config, host = pickle.loads(ours)
-            if host is not None:
-                know(host)
-            try:
-                left = run_worker(replace(config, executor=executor_here(os.environ)), load_job)
-            except Unreachable as error:  # a retry by Spark would fail alike
-                lacking = json.dumps({"unreachable": str(error), "host": socket.gethostname()})
-        yield pa.RecordBatch.from_arrays([column(left), column(lacking)], names=["left", "lacking"])
-
-    return work
-
-
-def columns_of_one() -> Callable[[str | bytes | None], Any]:
-    """A function that travels by value. It makes a column of Arrow with one value: a text, bytes, or null."""
-
-    def column(value: str | bytes | None) -> Any:
-        import struct
-
-        import pyarrow as pa
-
-        # pa.array would import pandas, if it is there: a second or two in which the job has ended and does not report so.
-        if value is None:
-            return pa.nulls(1, pa.string())
-        kind, data = (pa.string(), value.encode()) if isinstance(value, str) else (pa.binary(), value)
-        ends = pa.py_buffer(struct.pack("=ii", 0, len(data)))
-        return pa.Array.from_buffers(kind, 1, [None, ends, pa.py_buffer(data)])
-
-    return column
-
-
-def with_tailrace(work: Callable[[Any], Any], parcel: Parcel | None) -> Callable[[Any], Any]:
-    """Wraps a function of batches that needs tailrace, as a Spark task that travels by value. Where the executor lacks
-    something, the task raises `ImportError` with what is missing."""
-    unpack = carrying(work, parcel)
-
-    def run(batches: Any) -> Any:
-        yield from unpack()(batches)
-
-    return run
-
-
-def carrying(value: Any, parcel: Parcel | None) -> Callable[[], Any]:
-    """A function that travels by value and returns a value that needs tailrace. Where the process lacks something, it
-    raises `ImportError` with what is missing."""
-    look, ours, mark = looking(parcel), cloudpickle.dumps(value), _MARK
-
-    def unpack() -> Any:
-        import pickle
-
-        lacking = look()
-        if lacking is not None:
-            raise ImportError(f"{mark} {lacking}")
-        return pickle.loads(ours)
-
-    return unpack
 
 
 def answer_text(answer: str, parcel: Parcel | None = None, executor: str | None = None) -> str:
@@ -161,7 +67,7 @@ def _name_of(executor: str | None) -> str:
 
 def lacks_tailrace(failure: BaseException) -> bool:
     """True where a task made by `with_tailrace` failed because the executor has no tailrace."""
-    return _MARK in _story(failure)
+    return MARK in _story(failure)
 
 
 def unable(failure: BaseException, parcel: Parcel | None = None) -> str | None:
@@ -182,7 +88,7 @@ def _story(failure: BaseException) -> str:
 def lacking(failure: str, parcel: Parcel | None = None) -> str | None:
     """Reads from the text of a failure what the executor lacked; see `unable`."""
     of_task = re.search(r"\(TID \d+\) \((\S+) executor (\w+)\)", failure)
-    if found := re.search(re.escape(_MARK) + r" (\{.*\})", failure):
+    if found := re.search(re.escape(MARK) + r" (\{.*\})", failure):
         return answer_text(found[1], parcel, of_task and of_task[2])
     where = f"executor {of_task[2]} on {of_task[1]}" if of_task else SOME
     remedy = f"name a Python {sys.version_info[0]}.{sys.version_info[1]} that all executors have in PYSPARK_PYTHON"

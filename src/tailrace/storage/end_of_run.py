@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tailrace.state.ending import Ending
+from tailrace.state.end_mark import Ending
+from tailrace.state.job_holder import overtaken_by
 from tailrace.state.manifest import Manifest
-from tailrace.state.takeover import overtaken_by
 from tailrace.storage.reading import read_placed
 from tailrace.storage.store import Store
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable
 
-from tailrace.task.contract.beside import Beside
+from tailrace.task.contract.background import Beside
 from tailrace.task.contract.events import ReaderWoken
 from tailrace.testing.cluster import Cluster
 from tailrace.testing.world import SimulatedProcess

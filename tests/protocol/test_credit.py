@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.errors import ProtocolViolation
-from tailrace.protocol.flow import Consumer, Producer
+from tailrace.protocol.credit import Consumer, Producer
 
 WINDOW = 1000
 

@@ -9,10 +9,10 @@ import pytest
 
 import tailrace as tr
 from tailrace.errors import CheckpointCorrupt, CheckpointNotFound, JobAlreadyFinished
-from tailrace.state.ending import Ending
+from tailrace.state.end_mark import Ending
 from tailrace.state.manifest import encode_manifest
 from tailrace.state.paths import ended_mark
-from tailrace.storage.endings import leave
+from tailrace.storage.end_of_run import leave
 from tailrace.storage.filesystem import LocalFolder
 from tailrace.storage.finding import newest_start, resolve
 from tailrace.storage.store import Store

@@ -1,4 +1,4 @@
-"""A small event loop: one selector, callbacks with the event mask, and a way in from other threads.
+"""The event loop of a process: one selector, callbacks with the event mask, and a way in from other threads.
 
 Every registered file object has one callback, called with the mask of its events (`selectors.EVENT_READ`,
 `EVENT_WRITE`) from inside `poll`. Events are level-triggered: what a callback leaves undone is reported again.

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 
 from tailrace.errors import CheckpointCorrupt, error_text
-from tailrace.runtime.eventloop.loop import EventLoop
+from tailrace.runtime.eventloop.selector import EventLoop
 from tailrace.state.manifest import decode_manifest
 from tailrace.state.parts import Part
 from tailrace.storage.filesystem import Writer

@@ -1,8 +1,8 @@
-"""The process of one worker: sockets, the clock and the budget around the machine of `task.worker.machine`.
+"""The main loop of a worker's process: sockets, the clock and the budget around the machine of `task.worker.machine`.
 
-One thread, one loop. Between any two steps of user code the sockets are served. Beside it a thread gives signs of life
-on a link of its own (a regular expression or a C extension may hold the interpreter for seconds), and ends the process
-when the job is over and user code does not come back.
+One thread, one loop (`runtime.eventloop.selector`). Between any two steps of user code the sockets are served. Beside it a
+thread gives signs of life on a link of its own (a regular expression or a C extension may hold the interpreter for seconds),
+and ends the process when the job is over and user code does not come back.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from tailrace.errors import ConfigError, ProtocolViolation
 from tailrace.protocol import deployment, message_codec
 from tailrace.protocol.deployment import Hello, Welcome
 from tailrace.runtime.eventloop.clock import JobClock, boot_micros
-from tailrace.runtime.eventloop.loop import EventLoop
-from tailrace.runtime.eventloop.storing import WorkerStorage
+from tailrace.runtime.eventloop.selector import EventLoop
+from tailrace.runtime.eventloop.storage_thread import WorkerStorage
 from tailrace.runtime.network.binding import Binding
 from tailrace.runtime.network.config import WorkerConfig
 from tailrace.runtime.network.dialing import reach
