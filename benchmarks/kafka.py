@@ -29,7 +29,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import tailrace as tr
-from tailrace.runtime.worker.habits import rare_collections
+from tailrace.runtime.worker.python_settings import rare_collections
 from tests.servers import kafka_server
 
 SYSTEMS = {

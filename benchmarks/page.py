@@ -16,7 +16,7 @@ import msgspec
 import tailrace as tr
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.view.jobview import JobView, SlotFigures
-from tailrace.coordinator.view.snapshots import WINDOW, SnapshotMaker
+from tailrace.coordinator.view.snapshot_maker import WINDOW, SnapshotMaker
 
 from .workload import rows
 

@@ -20,7 +20,7 @@ from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.job.restarts import Fixed
 from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.view.progress import ProgressMaker
-from tailrace.coordinator.view.slice_views import books_of
+from tailrace.coordinator.view.view_makers import books_of
 from tailrace.elements.cuts import CutRequest
 from tailrace.elements.frame_codec import ChannelId, decode, encode_marker
 from tailrace.elements.markers import Barrier, Marker, Watermark
@@ -32,7 +32,7 @@ from tailrace.protocol.recovery import WasReset
 from tailrace.protocol.replay import Gained, KnownHistory, ReplayDone, Resume, WorkerLost
 from tailrace.protocol.snapshot import Ack, Declined, OperatorAck, SubtaskAck, Transaction
 from tailrace.protocol.termination import Quiet, RoundReport, WaveFacts, WaveReport
-from tailrace.runtime.driver.settings import nests_of
+from tailrace.runtime.driver.machine_settings import nests_of
 from tailrace.spark.shipping.plan_files import dump_job
 from tailrace.state.format import TableInfo
 from tailrace.state.manifest import Manifest, decode_manifest

@@ -18,8 +18,8 @@ from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.errors import CheckpointNotFound, IncompatibleState, JobAlreadyFinished
 from tailrace.state.end_mark import Dataflow
 from tailrace.state.paths import ended_mark, manifest_name, manifest_place
+from tailrace.storage.checkpoint_lookup import newest_start
 from tailrace.storage.end_of_run import leave
-from tailrace.storage.finding import newest_start
 from tailrace.testing.memorystore import MemoryStore
 from tailrace.testing.simulator import Simulation
 from tailrace.testing.storing import Trouble

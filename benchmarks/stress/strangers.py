@@ -18,7 +18,7 @@ import psutil
 
 import tailrace as tr
 from tailrace.runtime.network.listener import LinkError, dial
-from tailrace.runtime.outpost import hosting
+from tailrace.runtime.outpost import hosted_folder
 
 from . import Setting
 from .running import Run, Watched, Wrong, session
@@ -161,7 +161,7 @@ def strangers_at_the_folder(setting: Setting) -> dict[str, Any]:
     deadline = time.monotonic() + 120
     while not turns and not wrong and time.monotonic() < deadline:
         time.sleep(0.1)
-    (host,) = hosting._own.values()
+    (host,) = hosted_folder._own.values()
     pids = {"driver": psutil.Process().pid}
     with Watched(lambda: pids) as watched:
         figures = assault(setting, host.address, host.token, pids, lambda: None)

@@ -358,7 +358,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seeds", default="0:10", help="FIRST:LAST, LAST excluded, or a single seed (default: 0:10)")
     options = parser.parse_args(arguments)
     short = mock.patch(
-        "tailrace.runtime.driver.settings.Limits",
+        "tailrace.runtime.driver.machine_settings.Limits",
         lambda **given: replace(Limits(**given), lease=int(LEASE * 1e6), calm=500_000),
     )
     with short, buckets.serving() as s3:

@@ -14,7 +14,7 @@ from search.scenarios import MS, Scenario
 from tailrace.coordinator.durability.checkpoints import CheckpointSettings
 from tailrace.elements.timestamps import MAX_TIME, micros
 from tailrace.graph.operators import Custom
-from tailrace.state.journal import Journal
+from tailrace.state.undo_log import Journal
 from tailrace.task.channels.combining import Combined
 from tailrace.task.inflight.redistribution import Redistribution
 from tailrace.task.operators.aggregates.arrow import GroupedBatch

@@ -217,7 +217,7 @@ def _behind_the_end() -> Patches:
         names = [name for one in incarnations_in(folder) for name in _manifests(folder, one)]
         return Newest(names[-1] if names else None)
 
-    return [mock.patch("tailrace.storage.finding.newest_in", newest)]
+    return [mock.patch("tailrace.storage.checkpoint_lookup.newest_in", newest)]
 
 
 def _manifests(folder: Folder, incarnation: int) -> list[str]:

@@ -38,10 +38,10 @@ if TYPE_CHECKING:
     from tailrace.api.connectors import SplitReader as SplitReader
     from tailrace.api.connectors import SplitsChange as SplitsChange
     from tailrace.api.environment import Environment as Environment
-    from tailrace.api.failing import Aside as Aside
-    from tailrace.api.failing import Capsules as Capsules
-    from tailrace.api.failing import Failed as Failed
-    from tailrace.api.failing import Retry as Retry
+    from tailrace.api.failure_options import Aside as Aside
+    from tailrace.api.failure_options import Capsules as Capsules
+    from tailrace.api.failure_options import Failed as Failed
+    from tailrace.api.failure_options import Retry as Retry
     from tailrace.api.functions import AggregateFunction as AggregateFunction
     from tailrace.api.functions import AsyncFunction as AsyncFunction
     from tailrace.api.functions import BroadcastProcessFunction as BroadcastProcessFunction
@@ -129,7 +129,7 @@ _NAMES = {
         "SplitReader SplitsChange"
     ),
     "tailrace.api.environment": "Environment",
-    "tailrace.api.failing": "Aside Capsules Failed Retry",
+    "tailrace.api.failure_options": "Aside Capsules Failed Retry",
     "tailrace.api.functions": (
         "AggregateFunction AsyncFunction BroadcastProcessFunction CoProcessFunction Context FilterFunction "
         "FlatMapFunction Function KeyedProcessFunction MapBatchesFunction MapFunction ProcessFunction "

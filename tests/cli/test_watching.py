@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.coordinator.view.test_snapshots import SECOND, Watched, plan_of, report, scores
 from typer.testing import CliRunner
 
 from tailrace.cli import control, watching
@@ -16,13 +17,12 @@ from tailrace.coordinator.actions import Restarting
 from tailrace.coordinator.checkpoint_stats import Books, CheckpointStats, PendingStats
 from tailrace.coordinator.job.failures import Cause
 from tailrace.coordinator.job.lifecycle import JobStatus
+from tailrace.coordinator.view.job_snapshot import JobSnapshot
 from tailrace.coordinator.view.slices import Failover, Slices, SliceStandby, SliceStatus
-from tailrace.coordinator.view.snapshot import JobSnapshot
 from tailrace.coordinator.view.summary import span_text
 from tailrace.elements.timestamps import MIN_TIME
 from tailrace.protocol.deployment import FailureKind, InputTime
 from tests.coordinator.view.test_diagnosis import loop, timed, timed_report
-from tests.coordinator.view.test_snapshots import SECOND, Watched, plan_of, report, scores
 
 
 class Answering:

@@ -21,7 +21,7 @@ from tailrace.connectors.sources import ArrowFiles
 from tailrace.connectors.travelling import Reading, Writing, folder_of
 from tailrace.errors import ConfigError
 from tailrace.runtime.network.binding import Binding
-from tailrace.runtime.outpost.hosting import FolderHost
+from tailrace.runtime.outpost.hosted_folder import FolderHost
 from tailrace.storage.filesystem import Folder
 from tests import buckets
 

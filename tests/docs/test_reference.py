@@ -27,9 +27,9 @@ from tailrace.coordinator.durability.stopping import Happening
 from tailrace.coordinator.job.failures import REACTIONS
 from tailrace.coordinator.job.lifecycle import EDGES, JobStatus
 from tailrace.coordinator.job.timeouts import Limits
+from tailrace.coordinator.view.job_snapshot import JobSnapshot
 from tailrace.coordinator.view.progress import ProgressMaker
 from tailrace.coordinator.view.slices import Slices, standby_figures
-from tailrace.coordinator.view.snapshot import JobSnapshot
 from tailrace.protocol import (
     deployment,
     handshake,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import tailrace as tr
 from tailrace.elements.durations import span_micros, span_seconds
 from tailrace.elements.timestamps import micros
-from tailrace.runtime.driver.settings import settings_of
+from tailrace.runtime.driver.machine_settings import settings_of
 
 UNITS = {
     "us": "microseconds", "microsecond": "microseconds", "ms": "milliseconds", "s": "seconds", "sec": "seconds",

@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from tailrace.runtime.worker.habits import rare_collections
+from tailrace.runtime.worker.python_settings import rare_collections
 
 
 @pytest.fixture(autouse=True)

@@ -33,7 +33,7 @@ from tailrace.runtime.driver import inspecting
 from tailrace.runtime.driver.control import jobs, query
 from tailrace.runtime.driver.coordinator import JobRunner
 from tailrace.runtime.driver.monitor import ProgramMonitor
-from tailrace.runtime.driver.requests import InspectWorkers, WishFuture
+from tailrace.runtime.driver.user_requests import InspectWorkers, WishFuture
 from tailrace.runtime.job import Job
 from tailrace.runtime.network import link, tls
 from tailrace.runtime.network.binding import Binding

@@ -55,7 +55,7 @@ def test_what_a_start_from_a_checkpoint_does_not_publish_is_missed() -> None:
 
 
 def test_a_mark_that_knows_its_job_by_name_only_is_found_to_pass_for_another_dataflow() -> None:
-    with mock.patch("tailrace.storage.finding._check_dataflow"):
+    with mock.patch("tailrace.storage.checkpoint_lookup._check_dataflow"):
         wrong = run(0).wrong
     assert wrong and all("another dataflow is taken for the finished one" in one for one in wrong)
 

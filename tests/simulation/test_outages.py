@@ -16,7 +16,7 @@ from tailrace.connectors.filesinks import FileSink, FileWriter
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.job.restarts import Never
 from tailrace.coordinator.output.outages import SINKS, STORAGE
-from tailrace.coordinator.view.slice_views import Books, books_of
+from tailrace.coordinator.view.view_makers import Books, books_of
 from tailrace.testing.faults import Fault
 from tailrace.testing.inprocess import prepared_simulation
 from tailrace.testing.simulator import Simulation

@@ -214,7 +214,7 @@ def test_a_killed_worker(jobs: Any, traces: Any, victim: int) -> None:
 
 def test_a_frozen_worker_loses_its_lease(jobs: Any, traces: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "tailrace.runtime.driver.settings.Limits", lambda **more: replace(Limits(**more), lease=2_500_000)
+        "tailrace.runtime.driver.machine_settings.Limits", lambda **more: replace(Limits(**more), lease=2_500_000)
     )
     before = traces.now()
     job = jobs.endless()
@@ -239,7 +239,7 @@ def test_code_that_holds_the_interpreter_for_seconds_loses_nobody(jobs: Any, mon
         return x
 
     monkeypatch.setattr(
-        "tailrace.runtime.driver.settings.Limits", lambda **more: replace(Limits(**more), lease=8_000_000)
+        "tailrace.runtime.driver.machine_settings.Limits", lambda **more: replace(Limits(**more), lease=8_000_000)
     )
     env = jobs.env()
     stream = env.from_source(tr.sources.Sequence(0, 2000)).map(slow)

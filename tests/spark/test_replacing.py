@@ -54,7 +54,7 @@ def test_standbys_take_the_slots_of_lost_workers_though_one_of_them_is_lost_as_w
     jobs: Any, paced: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "tailrace.runtime.driver.settings.Limits", lambda **message: replace(Limits(**message), calm=200_000)
+        "tailrace.runtime.driver.machine_settings.Limits", lambda **message: replace(Limits(**message), calm=200_000)
     )
     records = 12_000
     settings = tr.CheckpointConfig(str(tmp_path / "checkpoints"), interval=0.3, retain="never")

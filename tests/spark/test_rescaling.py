@@ -20,7 +20,7 @@ import tailrace as tr
 from tailrace.cli.main import app
 from tailrace.coordinator.workers.rescaling import ElasticSizes
 from tailrace.errors import GraphError, RescaleError, SlotsError
-from tailrace.runtime.driver import settings
+from tailrace.runtime.driver import machine_settings
 
 pytestmark = pytest.mark.spark
 
@@ -117,7 +117,7 @@ def test_an_elastic_job_goes_on_with_the_slots_that_are_left_and_grows_again(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A worker is killed, and a task of another party gets its slot until the job has run with fewer workers."""
-    monkeypatch.setattr(settings, "ElasticSizes", partial(ElasticSizes, settle=100_000, pause=100_000))
+    monkeypatch.setattr(machine_settings, "ElasticSizes", partial(ElasticSizes, settle=100_000, pause=100_000))
     checkpoint = tr.CheckpointConfig(dir=str(tmp_path / "checkpoints"), interval=0.3)
     parallelism = tr.Elastic(1, 3, wait=2)
     env = tr.Environment(spark, parallelism=parallelism, checkpoint=checkpoint, restart=tr.FixedDelay(5, 0.0))

@@ -16,7 +16,7 @@ import pytest
 
 import tailrace as tr
 from tailrace.cli.inspect import inspect
-from tailrace.storage.finding import resolve
+from tailrace.storage.checkpoint_lookup import resolve
 from tailrace.storage.reading import own_indexes
 from tailrace.task.operators.sources.splits import decode_state
 from tailrace.task.subtask.snapshot import read_meta

@@ -33,7 +33,7 @@ from tailrace.statedata.writing import (
     new_copy,
     write_parts,
 )
-from tailrace.storage.finding import resolve
+from tailrace.storage.checkpoint_lookup import resolve
 from tailrace.storage.opening import open_folder
 from tailrace.storage.origins import origin_at
 from tailrace.storage.reading import verify

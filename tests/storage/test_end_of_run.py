@@ -12,9 +12,9 @@ from tailrace.errors import CheckpointCorrupt, CheckpointNotFound, JobAlreadyFin
 from tailrace.state.end_mark import Ending
 from tailrace.state.manifest import encode_manifest
 from tailrace.state.paths import ended_mark
+from tailrace.storage.checkpoint_lookup import newest_start, resolve
 from tailrace.storage.end_of_run import leave
 from tailrace.storage.filesystem import LocalFolder
-from tailrace.storage.finding import newest_start, resolve
 from tailrace.storage.store import Store
 from tailrace.testing.memorystore import MemoryStore
 
@@ -165,7 +165,7 @@ def test_a_checkpoint_that_goes_while_it_is_looked_for_is_not_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_of(Store(str(tmp_path), "job"), "first", 1, 2)
-    monkeypatch.setattr("tailrace.storage.finding.open_folder", lambda url, options=None: Vanishing(url))
+    monkeypatch.setattr("tailrace.storage.checkpoint_lookup.open_folder", lambda url, options=None: Vanishing(url))
     with pytest.raises(CheckpointNotFound, match="job 'job' has none that is complete"):
         resolve(f"{tmp_path}/job/1/chk-7")
 

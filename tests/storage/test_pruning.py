@@ -14,7 +14,7 @@ from tailrace.errors import CheckpointCorrupt, CheckpointsRemoved, ConfigError, 
 from tailrace.state.end_mark import Ending
 from tailrace.state.manifest import Prepared, encode_manifest
 from tailrace.state.paths import is_input
-from tailrace.storage.finding import newest_start
+from tailrace.storage.checkpoint_lookup import newest_start
 from tailrace.storage.manifest_slots import is_seal
 from tailrace.storage.pruning import check_settled
 from tailrace.storage.reading import verify

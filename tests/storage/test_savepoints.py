@@ -21,8 +21,8 @@ from tailrace.state.manifest import (
     savepoint_of,
 )
 from tailrace.state.paths import SAVEPOINT, SAVEPOINT_BEGUN, state_file
+from tailrace.storage.checkpoint_lookup import resolve
 from tailrace.storage.filesystem import LocalFolder
-from tailrace.storage.finding import resolve
 from tailrace.storage.opening import open_folder
 from tailrace.storage.origins import origin_at
 from tailrace.storage.savepoints import (

@@ -17,8 +17,8 @@ import pytest
 from tailrace.errors import CheckpointCorrupt, CheckpointNotFound, ConfigError, Fenced
 from tailrace.state.manifest import Manifest, Prepared, StateFile, encode_manifest
 from tailrace.state.paths import kept_file, kept_prefix, published_mark
-from tailrace.storage.finding import newest_start, resolve
-from tailrace.storage.processes import ProcessId, start_time, this_process
+from tailrace.storage.checkpoint_lookup import newest_start, resolve
+from tailrace.storage.claim_owner import ProcessId, start_time, this_process
 from tailrace.storage.remote import open_uploads
 from tailrace.storage.store import Store, folder_name
 from tailrace.testing.memorystore import Fault, MemoryFiles, MemoryStore, StoreTimeout

@@ -15,7 +15,7 @@ from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.view.jobview import JobView, SlotFigures
 from tailrace.protocol.deployment import SubtaskReport
 from tailrace.runtime.driver.monitor import JobEnd, ProgramMonitor
-from tailrace.runtime.driver.requests import InspectWorkers, Stop, TakeCheckpoint, Wish, WishFuture
+from tailrace.runtime.driver.user_requests import InspectWorkers, Stop, TakeCheckpoint, Wish, WishFuture
 from tailrace.runtime.job import Job
 from tailrace.ui.server import PageServer
 

@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import tailrace as tr
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.view.jobview import JobView, SlotFigures
-from tailrace.coordinator.view.snapshots import SnapshotMaker
+from tailrace.coordinator.view.snapshot_maker import SnapshotMaker
 from tailrace.ui.jobs import NotAnswered
 from tailrace.ui.metrics import FAMILIES, JobCollector, exposition
 

@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from tailrace.coordinator.view.snapshot import JobSnapshot
+from tailrace.coordinator.view.job_snapshot import JobSnapshot
 from tailrace.ui.app import ORDERS, app_of
 from tailrace.ui.guard import Guard
 from tailrace.ui.openapi import openapi

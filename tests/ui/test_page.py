@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tailrace.coordinator.view.snapshot import JobSnapshot
+from tailrace.coordinator.view.job_snapshot import JobSnapshot
 from tailrace.ui.export import as_html
 from tests.ui.browser import needs_browser, running_browser
 from tests.ui.pageserver import TOKEN, PageServer, page_server

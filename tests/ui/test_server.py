@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import tailrace as tr
 from tailrace.cli.main import app as cli
 from tailrace.coordinator.job.lifecycle import JobStatus
-from tailrace.coordinator.view.snapshot import JobSnapshot
+from tailrace.coordinator.view.job_snapshot import JobSnapshot
 from tailrace.errors import ConfigError
 from tailrace.log import log
 from tailrace.runtime.job import Job

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tailrace.coordinator.view.diagnosis import findings_of, health_of
-from tailrace.coordinator.view.snapshot import JobSnapshot
+from tailrace.coordinator.view.job_snapshot import JobSnapshot
 
 FILES = sorted((Path(__file__).parent / "snapshots").glob("*.json"))
 

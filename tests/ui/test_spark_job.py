@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 import tailrace as tr
-from tailrace.coordinator.view.snapshot import JobSnapshot
+from tailrace.coordinator.view.job_snapshot import JobSnapshot
 
 pytestmark = pytest.mark.spark
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import tailrace as tr
-from tailrace.coordinator.view.snapshot import JobSnapshot
+from tailrace.coordinator.view.job_snapshot import JobSnapshot
 from tests.spark.waiting import waited
 
 from .trial import JOBS

@@ -28,7 +28,7 @@ from tailrace.api.config import (
     span,
 )
 from tailrace.api.connectors import Sink, Source
-from tailrace.api.failing import FAIL, Capsules, OnError, check_on_error, checked_capsules
+from tailrace.api.failure_options import FAIL, Capsules, OnError, check_on_error, checked_capsules
 from tailrace.api.launch import Display, JobHandle, launcher, table_source
 from tailrace.api.nodes import Upstream, add_node
 from tailrace.api.restore.dry_run import RestoreCheck

@@ -19,7 +19,7 @@ from tailrace.api.config import (
     Sizing,
     StandbyConfig,
 )
-from tailrace.api.failing import Capsules
+from tailrace.api.failure_options import Capsules
 from tailrace.api.restore.dry_run import RestoreCheck
 from tailrace.elements.durations import Duration
 from tailrace.errors import JobFailed

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from tailrace.api.checks.arguments import check_attributes, check_name
 from tailrace.api.connectors import Sink
-from tailrace.api.failing import OnError, policy_of
+from tailrace.api.failure_options import OnError, policy_of
 from tailrace.elements.batches import Form
 from tailrace.errors import GraphError, ScopeError, TypeMismatch
 from tailrace.graph import operators as ops

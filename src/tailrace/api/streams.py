@@ -35,7 +35,7 @@ from tailrace.api.checks.event_time import check_behind_source, check_clock_opti
 from tailrace.api.checks.hints import CONNECTED, VERBS, WINDOWED
 from tailrace.api.checks.side_outputs import failed_of, side_of
 from tailrace.api.connectors import Sink
-from tailrace.api.failing import FAIL, HasKey, OnError, Retry, check_on_error
+from tailrace.api.failure_options import FAIL, HasKey, OnError, Retry, check_on_error
 from tailrace.api.functions import (
     AggregateFunction,
     AsyncFunction,

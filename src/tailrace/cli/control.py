@@ -11,9 +11,9 @@ import typer
 from typer.core import TyperCommand
 
 from tailrace.cli.showing import FittingTable, echo, job_parts, show
-from tailrace.coordinator.view.snapshot import JobSnapshot
+from tailrace.coordinator.view.job_snapshot import JobSnapshot
+from tailrace.elements.byte_texts import size_text
 from tailrace.elements.durations import span_seconds
-from tailrace.elements.sizes import size_text
 from tailrace.errors import ConfigError
 from tailrace.runtime.driver.control import is_called, jobs, query
 from tailrace.storage.opening import absolute

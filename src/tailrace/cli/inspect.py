@@ -10,13 +10,13 @@ from typing import Annotated, Any
 import typer
 
 from tailrace.cli.showing import echo
-from tailrace.elements.sizes import size_text
+from tailrace.elements.byte_texts import size_text
 from tailrace.errors import TailraceError
 from tailrace.state.format import ChannelLog, Index
 from tailrace.state.manifest import Manifest
 from tailrace.state.paths import means_state_file
 from tailrace.statedata.stored import StoredCheckpoint
-from tailrace.storage.finding import resolve
+from tailrace.storage.checkpoint_lookup import resolve
 from tailrace.storage.opening import absolute, open_folder
 from tailrace.storage.reading import load_index, own_indexes, verify
 from tailrace.storage.store import Store

@@ -10,7 +10,7 @@ from tailrace.cli.showing import echo
 from tailrace.connectors.filesinks import remove_given_up
 from tailrace.errors import ConfigError, TailraceError
 from tailrace.state.manifest import Prepared
-from tailrace.storage.finding import job_folders
+from tailrace.storage.checkpoint_lookup import job_folders
 from tailrace.storage.pruning import capsules_in, check_settled, surplus_in
 from tailrace.storage.reading import read_placed
 from tailrace.storage.scratch import remove_abandoned

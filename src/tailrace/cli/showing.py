@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 
-from tailrace.coordinator.view.snapshot import (
+from tailrace.coordinator.view.job_snapshot import (
     CheckpointFigures,
     CheckpointsFigures,
     InputFigures,
@@ -21,7 +21,7 @@ from tailrace.coordinator.view.snapshot import (
     SubtaskFigures,
 )
 from tailrace.coordinator.view.summary import UNKNOWN, figure_text, share_text, span_text, summary_of
-from tailrace.elements.sizes import size_text
+from tailrace.elements.byte_texts import size_text
 from tailrace.elements.timestamps import isoformat
 from tailrace.passwords import hide_passwords
 

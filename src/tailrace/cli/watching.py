@@ -24,7 +24,7 @@ from tailrace.cli.control import (
 )
 from tailrace.cli.keyboard import keys_pressed
 from tailrace.cli.showing import echo, job_parts, last_failure, show
-from tailrace.coordinator.view.snapshot import JobSnapshot
+from tailrace.coordinator.view.job_snapshot import JobSnapshot
 from tailrace.passwords import hide_passwords
 
 EXITS = {"good": 0, "warns": 1, "bad": 4}

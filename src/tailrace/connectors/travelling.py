@@ -25,7 +25,7 @@ from tailrace.storage.filesystem import Writer, scheme_of
 from tailrace.storage.parallel import at_once
 
 AT_THE_DRIVER = "tailrace"
-"""The scheme of a folder that the driver serves (`runtime.outpost.hosting`)."""
+"""The scheme of a folder that the driver serves (`runtime.outpost.hosted_folder`)."""
 MARK = ".published"
 """Suffix of the name of a published file's mark."""
 SEEN = ".of-the-driver"
@@ -44,7 +44,7 @@ def folder_of(place: str, options: Mapping[str, Any] | None = None) -> filesyste
     """The folder at a path or URL."""
     if scheme_of(place) != AT_THE_DRIVER:
         return opening.open_folder(place, options)
-    from tailrace.runtime.outpost.hosting import open_hosted  # sockets: only where they are needed
+    from tailrace.runtime.outpost.hosted_folder import open_hosted  # sockets: only where they are needed
 
     return open_hosted(place)
 

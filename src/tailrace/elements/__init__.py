@@ -12,5 +12,5 @@ values and times in them.
   `pickling`: advice where pickle refuses. `valuedigests`: hashes by which two executions are compared.
 - `timestamps`, `durations`, `calendars`: times, spans as users give them, and windows of the calendar of a zone.
 - `entrylog`, `spills`: a log that is partly in memory, and the contract of the place for the rest.
-- `callables`: checks of user functions. `sizes`, `texttables`: sizes and tables as text.
+- `callables`: checks of user functions. `byte_texts`, `texttables`: sizes and tables as text.
 """

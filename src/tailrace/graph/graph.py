@@ -48,7 +48,7 @@ class Node:
     written: str = field(default="", compare=False, repr=False)
     """The verb, and the line of the user's program that calls it. For errors only: it does not count in comparisons."""
     on_error: Any = "fail"
-    """The policy for records that fail (`api.failing`)."""
+    """The policy for records that fail (`api.failure_options`)."""
     follows: tuple[int, ...] | None = None
     """The nodes whose parallelism it has, where that is not its own; none: it has the environment's. See `graph.sizes`."""
 

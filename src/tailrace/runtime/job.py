@@ -28,8 +28,8 @@ from tailrace.graph.plan import Plan
 from tailrace.runtime.driver.exits import EndingJob
 from tailrace.runtime.driver.jobhtml import job_html
 from tailrace.runtime.driver.monitor import ProgramMonitor
-from tailrace.runtime.driver.requests import Runner, Stop, TakeCheckpoint, TakeSavepoint, Unheard
-from tailrace.runtime.driver.sizes import checked_sizes
+from tailrace.runtime.driver.size_changes import checked_sizes
+from tailrace.runtime.driver.user_requests import Runner, Stop, TakeCheckpoint, TakeSavepoint, Unheard
 from tailrace.spelling import missing
 from tailrace.storage.opening import absolute
 from tailrace.ui.export import as_html

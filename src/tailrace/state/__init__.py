@@ -10,6 +10,6 @@ checkpoints.
 - `codecs`, `blocks`, `format`, `manifest`, `paths`: values, blocks, files and manifests as bytes, and where files lie.
   `parts`, `restoring`: the order of a restore, and blocks that become entries again.
 - `end_mark`: the mark of the end of a run. `job_holder`: which run holds a job.
-- `journal`: the undoing of a failed call. `pickle_roundtrip`, `sharing`: values that would not come back as they are, or
+- `undo_log`: the undoing of a failed call. `pickle_roundtrip`, `sharing`: values that would not come back as they are, or
   are in two entries.
 """

@@ -31,7 +31,7 @@ from tailrace.statedata.columns import (
 from tailrace.statedata.keyed_states import KeyedStates
 from tailrace.statedata.stored import StoredCheckpoint
 from tailrace.statedata.types import MOMENT, NoColumn, column_for
-from tailrace.storage.finding import checkpoints_in
+from tailrace.storage.checkpoint_lookup import checkpoints_in
 from tailrace.storage.reading import read_logs
 from tailrace.task.channels.channel_logs import restored_frame
 from tailrace.task.operators.joins.interval import TIMES

@@ -26,7 +26,7 @@ from tailrace.state.operator_state import BROADCAST, saved_copies
 from tailrace.state.parts import BlockOf, ChainsOf, Part
 from tailrace.state.ttl import UNSTAMPED, living, unwrap, wrap
 from tailrace.statedata.types import declared_decoder
-from tailrace.storage.finding import find_by_number, resolve
+from tailrace.storage.checkpoint_lookup import find_by_number, resolve
 from tailrace.storage.reading import load_index, own_indexes, read_state
 from tailrace.storage.store import Store
 from tailrace.task.operators.broadcasts.waiting import waiting_of, without_waiting

@@ -14,9 +14,9 @@ import msgspec
 from tailrace.errors import CheckpointsRemoved, ConfigError, Fenced
 from tailrace.state.job_holder import Holder, barred_by, overtaken_by
 from tailrace.state.paths import claim_name, closed_mark, manifest_name, ready_mark
+from tailrace.storage.claim_owner import Owner, ProcessId, this_process
 from tailrace.storage.filesystem import Folder
 from tailrace.storage.manifest_slots import SEAL, behind, incarnations_in, numbers_in, owner_of
-from tailrace.storage.processes import Owner, ProcessId, this_process
 
 _CLAIMS = 100
 """Largest number of incarnations that other starts may take before one claim gives up."""

@@ -4,7 +4,7 @@
 
 Invariant L5: a start from the newest checkpoint goes on from the last one that any run of the job has committed, or from
 nothing: behind the mark of an end (`state.end_mark`) nothing older is found, and a start reports that the job has finished
-only if its dataflow is the one that has ended (`finding`).
+only if its dataflow is the one that has ended (`checkpoint_lookup`).
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from tailrace.state.paths import (
     manifest_place,
     slot_number,
 )
+from tailrace.storage.claim_owner import Owner
 from tailrace.storage.filesystem import Folder
-from tailrace.storage.processes import Owner
 
 SEAL = b"tailrace-seal "
 """First bytes of a slot with a seal. No slot comes behind it."""

@@ -31,6 +31,7 @@ from tailrace.state.paths import (
     manifest_place,
     ready_mark,
 )
+from tailrace.storage.claim_owner import this_process
 from tailrace.storage.filesystem import Folder
 from tailrace.storage.manifest_slots import (
     holds_manifest,
@@ -41,7 +42,6 @@ from tailrace.storage.manifest_slots import (
     numbers_in,
     owner_of,
 )
-from tailrace.storage.processes import this_process
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ import tempfile
 import uuid
 from collections.abc import Iterator
 
-from tailrace.storage.processes import boot
+from tailrace.storage.claim_owner import boot
 
 _TRIES = 100
 _LOCK = re.compile(r"(tailrace-scratch-([0-9a-f]{8})-([0-9a-f]{8})-[0-9a-f]{12})\.lock")

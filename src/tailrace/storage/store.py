@@ -52,6 +52,7 @@ from tailrace.state.paths import (
     published_mark,
     swept_mark,
 )
+from tailrace.storage.claim_owner import Owner, ProcessId
 from tailrace.storage.fencing import Claims
 from tailrace.storage.filesystem import Folder, LocalFolder, Writer
 from tailrace.storage.leftovers import Leftovers, back_to_the_mark
@@ -68,7 +69,6 @@ from tailrace.storage.manifest_slots import (
 )
 from tailrace.storage.opening import absolute, open_folder
 from tailrace.storage.parallel import at_once
-from tailrace.storage.processes import Owner, ProcessId
 from tailrace.storage.pruning import Surplus, capsules_in, dead_in, runs_in, surplus_in
 
 _PLAIN = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}")

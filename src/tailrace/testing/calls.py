@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, NoReturn
 
 from tailrace.graph.operators import MapAsync
-from tailrace.runtime.worker.callloop import OperatorCalls, Outcome
+from tailrace.runtime.worker.operator_calls import OperatorCalls, Outcome
 from tailrace.task.contract.actions import BeginCalls
 from tailrace.task.contract.calls import Answer
 

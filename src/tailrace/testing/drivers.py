@@ -45,8 +45,8 @@ from tailrace.protocol import message_codec
 from tailrace.protocol.deployment import FailureKind, Hello, Welcome
 from tailrace.protocol.replay import Copies
 from tailrace.protocol.snapshot import Trigger
-from tailrace.runtime.driver.settings import nests_of, start_from
-from tailrace.storage.finding import newest_start
+from tailrace.runtime.driver.machine_settings import nests_of, start_from
+from tailrace.storage.checkpoint_lookup import newest_start
 from tailrace.storage.origins import Origin, origin_at
 from tailrace.task.channels.spilling import MemorySpill
 from tailrace.task.contract.events import CoordinatorLost

@@ -8,7 +8,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from tailrace.api.failing import FAIL, OnError, check_on_error
+from tailrace.api.failure_options import FAIL, OnError, check_on_error
 from tailrace.api.functions import (
     BroadcastProcessFunction,
     CoProcessFunction,

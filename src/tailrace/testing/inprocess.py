@@ -15,7 +15,7 @@ import numpy as np
 
 from tailrace.api.checks.arguments import check_job_name
 from tailrace.api.environment import Environment, check_connectors
-from tailrace.api.failing import capsules_of_job
+from tailrace.api.failure_options import capsules_of_job
 from tailrace.connectors.filesinks import remove_unfinished
 from tailrace.connectors.results import Result
 from tailrace.connectors.sources import ArrowFiles
@@ -24,7 +24,7 @@ from tailrace.errors import GraphError
 from tailrace.graph.operators import Sink, Source
 from tailrace.graph.plan import Plan
 from tailrace.graph.sizes import check_elastic, plan_of_size, size_text
-from tailrace.runtime.driver.settings import elastic_of, settings_of, size_of, strategy_of
+from tailrace.runtime.driver.machine_settings import elastic_of, settings_of, size_of, strategy_of
 from tailrace.runtime.worker.interception import intercept, release
 from tailrace.task.contract.functions import with_own_functions
 from tailrace.task.contract.jobspec import JobSpec, Kept

@@ -6,7 +6,7 @@ from typing import Any
 
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.view.progress import job_metrics
-from tailrace.coordinator.view.slice_views import books_of
+from tailrace.coordinator.view.view_makers import books_of
 from tailrace.elements.durations import Duration
 from tailrace.errors import JobFailed
 from tailrace.storage.pruning import capsules_in

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Literal, TypeVar
 
+from tailrace.storage.claim_owner import Owner, ProcessId
 from tailrace.storage.filesystem import Entry, Folder, Writer
-from tailrace.storage.processes import Owner, ProcessId
 from tailrace.storage.store import Store
 
 _T = TypeVar("_T")

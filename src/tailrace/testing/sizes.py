@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tailrace.coordinator.actions import RescaleEnded
 from tailrace.graph.sizes import Sizes, plan_of_size, size_text
-from tailrace.runtime.driver.settings import size_of
+from tailrace.runtime.driver.machine_settings import size_of
 from tailrace.testing.cluster import Cluster
 from tailrace.testing.setting import DrivenJob, size_bytes
 

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from tailrace.coordinator.job.lifecycle import JobStatus
-from tailrace.coordinator.view.snapshot import JobSnapshot
+from tailrace.coordinator.view.job_snapshot import JobSnapshot
 from tailrace.log import log
 from tailrace.ui.jobs import SECONDS, Jobs, NotAnswered
 

@@ -23,7 +23,7 @@ from prometheus_client.metrics_core import (
 from prometheus_client.registry import Collector
 
 from tailrace.coordinator.job.lifecycle import JobStatus
-from tailrace.coordinator.view.snapshot import JobSnapshot, Metric
+from tailrace.coordinator.view.job_snapshot import JobSnapshot, Metric
 from tailrace.log import log
 from tailrace.protocol.deployment import BUCKETS
 from tailrace.ui.families import FAMILIES, JOB, SHOWN_ABOVE, labels_of, newest_snapshots

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from tailrace import __version__
-from tailrace.coordinator.view import snapshot
+from tailrace.coordinator.view import job_snapshot
 
 _JOB = {
     "name": "job",
@@ -88,7 +88,7 @@ class OrderResult(msgspec.Struct, frozen=True):
 class KeyLook(msgspec.Struct, frozen=True):
     """The keys on which the workers' time goes. The workers look for two seconds."""
 
-    keys: dict[str, list[snapshot.HeavyKey]]
+    keys: dict[str, list[job_snapshot.HeavyKey]]
     """The keys of each operator, by its uid, the first one with the most time."""
 
 
@@ -147,11 +147,11 @@ _AT = "#/components/schemas/"
 @functools.cache
 def openapi() -> dict[str, Any]:
     """The description of all requests."""
-    roots = (snapshot.JobSnapshot, ListedJob, OrderResult, KeyLook, StackLook, LogLook)
+    roots = (job_snapshot.JobSnapshot, ListedJob, OrderResult, KeyLook, StackLook, LogLook)
     _, components = msgspec.json.schema_components(roots, ref_template="#/components/schemas/{name}")
     for one in components.values():
         one["description"] = inspect.cleandoc(one["description"])  # as compilers of Python 3.13 and newer do
-    for name, described in {**_descriptions(snapshot), **_own_descriptions()}.items():
+    for name, described in {**_descriptions(job_snapshot), **_own_descriptions()}.items():
         properties = components.get(name, {}).get("properties", {})
         for field, text in described.items():
             if field in properties:

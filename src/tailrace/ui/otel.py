@@ -19,9 +19,9 @@ from opentelemetry.trace import Span, Status, StatusCode, Tracer, TracerProvider
 from tailrace import __version__
 from tailrace.coordinator.checkpoint_stats import Books, CheckpointStats
 from tailrace.coordinator.job.lifecycle import JobStatus
+from tailrace.coordinator.view.job_snapshot import JobSnapshot
 from tailrace.coordinator.view.jobview import JobView
 from tailrace.coordinator.view.slices import Failover
-from tailrace.coordinator.view.snapshot import JobSnapshot
 from tailrace.runtime.driver.monitor import OBSERVERS
 from tailrace.ui.families import FAMILIES, Family, newest_snapshots
 from tailrace.ui.jobs import Jobs, own_jobs

@@ -17,7 +17,7 @@ from tailrace.coordinator.actions import (
 from tailrace.coordinator.durability.stopping import Aim
 from tailrace.coordinator.job.restarts import Fixed, Never
 from tailrace.coordinator.output.outages import SINKS, STORAGE
-from tailrace.coordinator.view.slice_views import books_of
+from tailrace.coordinator.view.view_makers import books_of
 from tailrace.elements.cuts import CutKind
 from tailrace.protocol.deployment import (
     Deployed,

@@ -6,7 +6,7 @@ import pytest
 
 from tailrace.api.config import ExponentialDelay, FailureRate, FixedDelay, NoRestart
 from tailrace.coordinator.job.restarts import Exponential, Fixed, Never, Rate, Strategy
-from tailrace.runtime.driver.settings import strategy_of
+from tailrace.runtime.driver.machine_settings import strategy_of
 
 S = 1_000_000
 

@@ -13,7 +13,7 @@ from tailrace.coordinator.checkpoint_stats import Books, FailedCheckpoint, Pendi
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.view.jobview import JobView, SlotFigures
 from tailrace.coordinator.view.progress import ProgressMaker, job_metrics
-from tailrace.coordinator.view.snapshots import SnapshotMaker
+from tailrace.coordinator.view.snapshot_maker import SnapshotMaker
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
 from tailrace.graph.plan import Plan
 from tailrace.protocol.deployment import SubtaskReport

@@ -6,19 +6,19 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.coordinator.view.test_snapshots import SECOND, Watched, plan_of, report, scores
 
 import tailrace as tr
 from tailrace.coordinator.actions import Restarting
 from tailrace.coordinator.checkpoint_stats import Books, FailedCheckpoint, Waits
 from tailrace.coordinator.job.failures import Cause
 from tailrace.coordinator.job.lifecycle import JobStatus
+from tailrace.coordinator.view.job_snapshot import JobSnapshot
 from tailrace.coordinator.view.jobview import SlotFigures
 from tailrace.coordinator.view.slices import SizeFigures, Slices, SliceStatus
-from tailrace.coordinator.view.snapshot import JobSnapshot
-from tailrace.coordinator.view.snapshots import SnapshotMaker
+from tailrace.coordinator.view.snapshot_maker import SnapshotMaker
 from tailrace.elements.timestamps import MIN_TIME
 from tailrace.protocol.deployment import FailureKind, InputTime, SubtaskReport, UnderWay
-from tests.coordinator.view.test_snapshots import SECOND, Watched, plan_of, report, scores
 
 
 def held(shot: JobSnapshot) -> list[tuple[str, str]]:

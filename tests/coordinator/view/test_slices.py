@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sizes import cut, joins, reset, runs, sealed, size
 
-from tailrace.coordinator.view.slice_views import slices_of
 from tailrace.coordinator.view.slices import Failover, Slices, SliceStandby, SliceStatus, standby_figures
+from tailrace.coordinator.view.view_makers import slices_of
 from tailrace.protocol.deployment import Deploy, Progress
 from tailrace.protocol.replay import Gained, KnownHistory, ReplayDone, Restored, Resume
 from tailrace.protocol.standby import StateHeld

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.view.jobview import JobView, SlotFigures
-from tailrace.coordinator.view.snapshots import SnapshotMaker
+from tailrace.coordinator.view.snapshot_maker import SnapshotMaker
 from tailrace.protocol.deployment import OperatorReport, SubtaskReport
 from tailrace.runtime.driver.jobhtml import job_html
 from tests.runtime.driver.test_joblog import plan_of_two

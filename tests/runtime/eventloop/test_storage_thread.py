@@ -17,7 +17,7 @@ from tailrace.coordinator.machine import Coordinator
 from tailrace.errors import CheckpointCorrupt
 from tailrace.runtime.driver.coordinator import JobRunner
 from tailrace.runtime.driver.monitor import ProgramMonitor
-from tailrace.runtime.driver.requests import TakeCheckpoint
+from tailrace.runtime.driver.user_requests import TakeCheckpoint
 from tailrace.runtime.eventloop import storage_thread
 from tailrace.runtime.eventloop.selector import EventLoop
 from tailrace.runtime.eventloop.storage_thread import StorageThread, WorkerStorage

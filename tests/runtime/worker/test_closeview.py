@@ -6,7 +6,7 @@ from tailrace.coordinator.workers.roster import Roster
 from tailrace.protocol.deployment import Hello, Inspect, Inspection, KeyTime, ThreadStack
 from tailrace.runtime.driver import inspecting
 from tailrace.runtime.driver.inspecting import SILENT, Inspections
-from tailrace.runtime.driver.requests import WishFuture
+from tailrace.runtime.driver.user_requests import WishFuture
 
 
 def joined(*pids: int) -> Roster:

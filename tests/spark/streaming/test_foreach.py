@@ -16,7 +16,7 @@ import pytest
 
 import tailrace as tr
 from tailrace.errors import ConfigError, TypeMismatch
-from tailrace.runtime.driver.requests import FailJob
+from tailrace.runtime.driver.user_requests import FailJob
 from tailrace.spark.data.places import FilePlace
 from tailrace.spark.streaming import foreach
 from tailrace.spark.streaming.calls import ForeachCalls

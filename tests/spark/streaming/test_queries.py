@@ -12,7 +12,7 @@ from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 
 import tailrace as tr
 from tailrace.errors import ConfigError, GraphError
-from tailrace.runtime.driver.requests import FailJob, Wish
+from tailrace.runtime.driver.user_requests import FailJob, Wish
 from tailrace.spark.streaming import queries
 from tailrace.spark.streaming.dataframe import StreamingDataFrame
 from tailrace.spark.streaming.queries import JobQueries

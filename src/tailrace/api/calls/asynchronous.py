@@ -7,7 +7,7 @@ import inspect
 from typing import Any
 
 from tailrace.api.checks.arguments import check_span, title_of
-from tailrace.api.failing import Aside, Retry
+from tailrace.api.failure_options import Aside, Retry
 from tailrace.api.functions import AsyncFunction, Function, Span
 from tailrace.api.nodes import described_scope
 from tailrace.elements.durations import span_seconds

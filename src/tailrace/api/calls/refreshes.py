@@ -19,14 +19,14 @@ from typing import Any
 import pyarrow as pa
 
 from tailrace.api.checks.arguments import check_callable, check_names, check_selector, check_span, title_of
-from tailrace.api.failing import FAIL
+from tailrace.api.failure_options import FAIL
 from tailrace.api.functions import BroadcastProcessFunction, Context, KeyedProcessFunction
 from tailrace.api.launch import launcher
 from tailrace.api.nodes import add_node, described_scope
 from tailrace.api.verbs.columns import declared_schema
 from tailrace.api.verbs.functions import RowLookup, table_for_lookup
 from tailrace.api.verbs.two_streams import broadcast_process
-from tailrace.elements.sizes import size_text
+from tailrace.elements.byte_texts import size_text
 from tailrace.errors import GraphError, error_text
 from tailrace.graph import operators as ops
 from tailrace.log import log

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tailrace.api.checks.arguments import check_name
 from tailrace.api.checks.tags import tags_of
-from tailrace.api.failing import aside_of
+from tailrace.api.failure_options import aside_of
 from tailrace.api.functions import Function, takes_context
 from tailrace.api.joins.functions import SelectCall
 from tailrace.api.windows.functions import CountedWindows, WindowCall

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from tailrace.api.checks.arguments import check_callable, check_selector, check_span, title_of
 from tailrace.api.checks.untimed_inputs import has_event_time
-from tailrace.api.failing import FAIL
+from tailrace.api.failure_options import FAIL
 from tailrace.api.joins.functions import GapOf, GatherSides, SelectCall, Tagging, VersionJoin, WindowPairs
 from tailrace.api.nodes import add_node, check_together, described_scope
 from tailrace.api.windows.windows import LARGEST

@@ -26,7 +26,7 @@ from tailrace.api.checks.arguments import (
 )
 from tailrace.api.checks.event_time import check_in_order
 from tailrace.api.checks.untimed_inputs import has_event_time
-from tailrace.api.failing import FAIL
+from tailrace.api.failure_options import FAIL
 from tailrace.api.functions import AggregateFunction, Function, Span
 from tailrace.api.nodes import WidthOf, described_scope
 from tailrace.api.sql.verb import sql as sql

@@ -9,7 +9,7 @@ import numpy as np
 from tailrace.api.checks.arguments import ENDS, check_at_end, check_co_process, check_keyed, check_methods, check_object
 from tailrace.api.checks.event_time import check_in_order, check_lifetimes, waits_in
 from tailrace.api.checks.untimed_inputs import check_times, clocks_before, has_event_time
-from tailrace.api.failing import FAIL
+from tailrace.api.failure_options import FAIL
 from tailrace.api.functions import BroadcastProcessFunction
 from tailrace.api.joins.writing import check_keys
 from tailrace.api.nodes import add_node, check_together, described_scope

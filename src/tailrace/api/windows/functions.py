@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from tailrace.api.checks.arguments import check_callable, check_methods
-from tailrace.api.failing import ResultFailed
+from tailrace.api.failure_options import ResultFailed
 from tailrace.api.functions import (
     AggregateFunction,
     Context,

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tailrace.coordinator.job.lifecycle import JobStatus
-from tailrace.coordinator.view.snapshot import (
+from tailrace.coordinator.view.job_snapshot import (
     FailureFigures,
     Finding,
     InputFigures,

@@ -1,4 +1,4 @@
-"""One view of a whole job. A job's runner makes it (`slice_views.view_of`), and the program that has started the job shows
+"""One view of a whole job. A job's runner makes it (`view_makers.view_of`), and the program that has started the job shows
 it, wherever the runner is."""
 
 from __future__ import annotations

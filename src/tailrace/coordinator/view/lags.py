@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 
+from tailrace.coordinator.view.job_snapshot import LagFigures
 from tailrace.coordinator.view.jobview import JobView
 from tailrace.coordinator.view.progress import largest_lags, overall_watermark
-from tailrace.coordinator.view.snapshot import LagFigures
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
 from tailrace.graph.operators import Source
 from tailrace.graph.plan import Plan

@@ -7,9 +7,7 @@ from functools import cached_property
 
 import msgspec
 
-from tailrace.coordinator.view.jobview import JobView
-from tailrace.coordinator.view.progress import LATE, inflight_bytes, largest_lags
-from tailrace.coordinator.view.snapshot import (
+from tailrace.coordinator.view.job_snapshot import (
     HeavyKey,
     InputFigures,
     LoopFigures,
@@ -20,6 +18,8 @@ from tailrace.coordinator.view.snapshot import (
     SourceFigures,
     SubtaskFigures,
 )
+from tailrace.coordinator.view.jobview import JobView
+from tailrace.coordinator.view.progress import LATE, inflight_bytes, largest_lags
 from tailrace.elements.timestamps import FAR_AHEAD, MAX_TIME, MIN_TIME, isoformat
 from tailrace.graph.explain import loops_of
 from tailrace.graph.graph import Node

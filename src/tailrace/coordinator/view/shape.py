@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from tailrace.coordinator.view.snapshot import GraphShape
+from tailrace.coordinator.view.job_snapshot import GraphShape
 from tailrace.graph.picture import outline
 from tailrace.graph.plan import Plan
 

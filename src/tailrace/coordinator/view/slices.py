@@ -1,5 +1,5 @@
 """The slices of a job as its user sees them: where each runs, which standbys hold its state, how much would have to be done
-again, and how it was replaced (`slice_views` makes them from what the coordinator knows)."""
+again, and how it was replaced (`view_makers` makes them from what the coordinator knows)."""
 
 from __future__ import annotations
 

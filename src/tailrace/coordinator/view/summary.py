@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tailrace.coordinator.view.snapshot import JobSnapshot, Share
+from tailrace.coordinator.view.job_snapshot import JobSnapshot, Share
 
 UNKNOWN = "-"
 """The text for a figure that is not known."""

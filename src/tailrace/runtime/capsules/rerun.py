@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tailrace.api.failing import FAIL
+from tailrace.api.failure_options import FAIL
 from tailrace.api.launch import launcher
 from tailrace.elements.batches import Batch, Columns, Rows
 from tailrace.elements.timestamps import NO_TIME

@@ -11,12 +11,13 @@ from typing import Any, Protocol
 import msgspec
 
 from tailrace.coordinator.job.lifecycle import JobStatus
-from tailrace.coordinator.view.snapshots import SnapshotMaker
+from tailrace.coordinator.view.snapshot_maker import SnapshotMaker
 from tailrace.errors import TailraceError
 from tailrace.graph.sizes import Sizes
 from tailrace.runtime.driver.control import ControlDoor, Reply
 from tailrace.runtime.driver.joblog import JobLog
-from tailrace.runtime.driver.requests import (
+from tailrace.runtime.driver.size_changes import checked_sizes
+from tailrace.runtime.driver.user_requests import (
     LOOK_SECONDS,
     InspectWorkers,
     Runner,
@@ -26,7 +27,6 @@ from tailrace.runtime.driver.requests import (
     result_of,
     wish_of,
 )
-from tailrace.runtime.driver.sizes import checked_sizes
 from tailrace.runtime.eventloop.selector import EventLoop
 
 

@@ -31,15 +31,15 @@ from tailrace.coordinator.actions import (
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.view.jobview import JobView
-from tailrace.coordinator.view.slice_views import view_of
+from tailrace.coordinator.view.view_makers import view_of
 from tailrace.errors import CheckpointError, RescaleError
 from tailrace.protocol import deployment
 from tailrace.protocol.message_codec import FromWorker
 from tailrace.runtime.driver.inspecting import Inspections
 from tailrace.runtime.driver.jobstore import JobStore
 from tailrace.runtime.driver.monitor import JobEnd, JobMonitor
-from tailrace.runtime.driver.requests import InspectWorkers, Unheard, Wish, WishFuture, put
-from tailrace.runtime.driver.slots import SlotEnded, SlotProvider
+from tailrace.runtime.driver.slot_provider import SlotEnded, SlotProvider
+from tailrace.runtime.driver.user_requests import InspectWorkers, Unheard, Wish, WishFuture, put
 from tailrace.runtime.eventloop.clock import monotonic_micros
 from tailrace.runtime.eventloop.selector import EventLoop
 from tailrace.runtime.network.config import WorkerConfig

@@ -30,7 +30,7 @@ from tailrace.coordinator.durability.stopping import Aim
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.errors import JobFailed
 from tailrace.runtime.driver.monitor import ProgramMonitor
-from tailrace.runtime.driver.requests import Runner, Stop
+from tailrace.runtime.driver.user_requests import Runner, Stop
 
 PATIENCE = 25.0
 """Seconds that the exit waits for cancelled jobs. A SIGKILL often follows a SIGTERM half a minute later."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from tailrace.coordinator.workers.roster import Roster
 from tailrace.protocol.deployment import Inspect, Inspection
-from tailrace.runtime.driver.requests import WishFuture
+from tailrace.runtime.driver.user_requests import WishFuture
 
 PATIENCE = 3.0
 """Seconds for which an answer is awaited, behind those of the look itself. Code that holds the interpreter gives none."""

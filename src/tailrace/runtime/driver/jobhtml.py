@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from tailrace.coordinator.view.snapshot import JobSnapshot
+from tailrace.coordinator.view.job_snapshot import JobSnapshot
 from tailrace.coordinator.view.summary import figure_text, share_text, summary_of
 from tailrace.graph.picture import JobGraph
 from tailrace.graph.plan import Plan

@@ -16,7 +16,7 @@ from tailrace.coordinator.actions import Resizing, Told, WasPublished, WorkerPri
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.view.jobview import JobView
 from tailrace.coordinator.view.progress import ProgressMaker
-from tailrace.coordinator.view.snapshots import SnapshotMaker
+from tailrace.coordinator.view.snapshot_maker import SnapshotMaker
 from tailrace.errors import RescaleError
 from tailrace.graph.plan import Plan
 from tailrace.graph.sizes import Sizes
@@ -24,8 +24,8 @@ from tailrace.log import last_resort
 from tailrace.runtime.driver.announcing import Announcer
 from tailrace.runtime.driver.answering import Answering, Answers
 from tailrace.runtime.driver.joblog import JobLog
-from tailrace.runtime.driver.requests import Runner, WishFuture
-from tailrace.runtime.driver.sizes import SizeChanges
+from tailrace.runtime.driver.size_changes import SizeChanges
+from tailrace.runtime.driver.user_requests import Runner, WishFuture
 from tailrace.runtime.driver.warning import StorageWarning, warn
 from tailrace.runtime.eventloop.clock import JobClock
 from tailrace.settings import SETTINGS

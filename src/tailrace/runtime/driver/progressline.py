@@ -6,7 +6,7 @@ import re
 import sys
 from typing import Any, TextIO
 
-from tailrace.elements.sizes import size_text
+from tailrace.elements.byte_texts import size_text
 
 SLOW_MS = 5_000
 """Milliseconds after which a checkpoint that is under way is shown."""

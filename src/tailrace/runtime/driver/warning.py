@@ -23,7 +23,7 @@ from tailrace.coordinator.actions import (
     ValuesNotCompared,
     WorkerReplaced,
 )
-from tailrace.elements.sizes import size_text
+from tailrace.elements.byte_texts import size_text
 from tailrace.log import fields, log
 
 _MINUTE = 60_000_000

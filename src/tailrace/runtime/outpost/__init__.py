@@ -1,7 +1,7 @@
 """A coordinator on an executor, for a program that executors cannot reach (`docs/decisions/0022`).
 
-- `outpost`: the process that hosts the coordinator. `following`: the thread of the program that follows the job.
+- `outpost`: the process that hosts the coordinator. `job_follower`: the thread of the program that follows the job.
 - `mailbox`: letters between the two, carried by short Spark tasks, each read once and in order.
 - `succession`: the wait of such a process for the workers of a coordinator that was lost.
-- `hosting`: a folder of the driver that executors reach.
+- `hosted_folder`: a folder of the driver that executors reach.
 """

@@ -15,7 +15,7 @@ from typing import Any
 
 from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.view.jobview import JobView
-from tailrace.runtime.driver.requests import Wish
+from tailrace.runtime.driver.user_requests import Wish
 from tailrace.runtime.network.config import WorkerConfig
 
 

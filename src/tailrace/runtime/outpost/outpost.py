@@ -1,7 +1,7 @@
 """A coordinator on an executor: the process that hosts it for a program which executors cannot reach.
 
-It serves a folder, as a driver does (`hosting`), and takes letters (`mailbox`) at the same port. Short Spark tasks bring
-both. The coordinator listens at a port of its own, and its workers reach it there as they would reach a driver. The
+It serves a folder, as a driver does (`hosted_folder`), and takes letters (`mailbox`) at the same port. Short Spark tasks
+bring both. The coordinator listens at a port of its own, and its workers reach it there as they would reach a driver. The
 program starts and ends their Spark jobs, since no other process can.
 
 A program that has died cannot be told from one that is silent. So the job is cancelled, and the process ends, when no
@@ -26,12 +26,12 @@ from tailrace.coordinator.view.jobview import JobView
 from tailrace.errors import error_text
 from tailrace.runtime.driver.coordinator import JobRunner
 from tailrace.runtime.driver.monitor import JobEnd, JobMonitor, News
-from tailrace.runtime.driver.requests import Wish, WishFuture
-from tailrace.runtime.driver.slots import Leaving, Room, SlotEnded
+from tailrace.runtime.driver.slot_provider import Leaving, Room, SlotEnded
+from tailrace.runtime.driver.user_requests import Wish, WishFuture
 from tailrace.runtime.eventloop.clock import JobClock, monotonic_micros
 from tailrace.runtime.network.binding import Binding
 from tailrace.runtime.network.config import WorkerConfig
-from tailrace.runtime.outpost.hosting import FileRequest, FileResponse, FolderHost
+from tailrace.runtime.outpost.hosted_folder import FileRequest, FileResponse, FolderHost
 from tailrace.runtime.outpost.mailbox import (
     Begin,
     Cancel,

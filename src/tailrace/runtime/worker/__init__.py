@@ -7,9 +7,9 @@
 - `executor_end`: whether Spark has decommissioned the executor, as the worker itself sees it.
 - `coordinator_lookup`: the look-up of another coordinator where the worker's own is lost.
 - `interception`, `rebinding`: stand-ins for Python's clocks and random bytes, whose readings are recorded.
-- `backends`: its state backends. `habits`: settings of Python in it.
-- `calls`, `callloop`, `lookups`, `table_readings`: asynchronous calls, one operator's, look-ups by a function, and tables
-  that are read anew.
+- `backends`: its state backends. `python_settings`: settings of Python in it.
+- `async_calls`, `operator_calls`, `lookups`, `table_readings`: asynchronous calls, one operator's, look-ups by a function,
+  and tables that are read anew.
 - `threads`, `sinkthreads`: threads in which user code may wait, and those in which sinks publish.
 - `printing`: standard output, from which lines of user code go to the program that has started the job.
 - `logs`: what user code logs, which goes the same way.

@@ -10,7 +10,7 @@ from typing import Any
 from tailrace.elements.keys import canonical_bytes
 from tailrace.graph.operators import LookedUp
 from tailrace.state.codecs import immutable
-from tailrace.task.channels.keys import FieldReader
+from tailrace.task.channels.key_readers import FieldReader
 from tailrace.task.operators.failures.spare import Spare
 
 

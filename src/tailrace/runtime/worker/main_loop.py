@@ -28,11 +28,11 @@ from tailrace.runtime.network.link import CONTROL, FRAME, Link, LinkError, TooLa
 from tailrace.runtime.network.links import Links
 from tailrace.runtime.network.listener import Listener
 from tailrace.runtime.network.peers import Peers
+from tailrace.runtime.worker.async_calls import WorkerCalls
 from tailrace.runtime.worker.backends import Backends
-from tailrace.runtime.worker.calls import WorkerCalls
 from tailrace.runtime.worker.coordinator_lookup import CoordinatorLookup, with_process
-from tailrace.runtime.worker.habits import allow_many_files, no_breakpoint, rare_collections
 from tailrace.runtime.worker.heartbeat import Heart
+from tailrace.runtime.worker.python_settings import allow_many_files, no_breakpoint, rare_collections
 from tailrace.runtime.worker.random_state import SharedGenerators
 from tailrace.runtime.worker.stepping import Stepper
 from tailrace.runtime.worker.watchdog import Watchdog

@@ -6,7 +6,7 @@ import sys
 from types import FrameType
 
 from tailrace.errors import OWN_FOLDER
-from tailrace.task.channels.keys import FieldReader
+from tailrace.task.channels.key_readers import FieldReader
 from tailrace.task.contract.usercode import FUSED
 from tailrace.task.operators.base import OperatorTask
 from tailrace.task.operators.stateless import FusedRows

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from tailrace.runtime.driver.slots import Leaving
+from tailrace.runtime.driver.slot_provider import Leaving
 
 LOOK_SECONDS = 1.0
 CLOSE_SECONDS = 2.0

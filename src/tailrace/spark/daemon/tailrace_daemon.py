@@ -22,7 +22,7 @@ NEEDED = (
     "pyspark.worker",
     "pyarrow",
     "tailrace.runtime.worker.main_loop",
-    "tailrace.runtime.outpost.hosting",
+    "tailrace.runtime.outpost.hosted_folder",
     "tailrace.spark.shipping.plan_files",
     # by those above, when called:
     *("csv", "email.message", "email.parser", "encodings.idna", "importlib.metadata", "numpy.ma"),

@@ -27,7 +27,7 @@ from tailrace.connectors.sources import ArrowFiles
 from tailrace.connectors.travelling import is_local
 from tailrace.elements.batches import Form
 from tailrace.errors import ConfigError, GraphError, TailraceError
-from tailrace.runtime.outpost.hosting import forget, host_of
+from tailrace.runtime.outpost.hosted_folder import forget, host_of
 from tailrace.spark.cluster.application import application
 from tailrace.spark.data import partition_files
 from tailrace.spark.data.places import FilePlace

@@ -12,7 +12,7 @@ import pyarrow as pa
 from tailrace.connectors.travelling import Unsynced, Writing, check_sign, is_local
 from tailrace.errors import ConfigError
 from tailrace.runtime.network.listener import Unreachable
-from tailrace.runtime.outpost.hosting import Host, host_of, know, meet
+from tailrace.runtime.outpost.hosted_folder import Host, host_of, know, meet
 from tailrace.spark.data.places import FilePlace
 from tailrace.spark.data.schemas import arrow_schema
 from tailrace.spark.shipping.delivery import received_parcel

@@ -28,7 +28,7 @@ from tailrace.connectors.travelling import SEEN, folder_of, is_local, leave_sign
 from tailrace.errors import ConfigError
 from tailrace.passwords import hide_passwords
 from tailrace.runtime.network.binding import Binding
-from tailrace.runtime.outpost.hosting import FolderHost, Host
+from tailrace.runtime.outpost.hosted_folder import FolderHost, Host
 from tailrace.settings import SETTINGS
 from tailrace.spark.cluster.application import Application, application
 from tailrace.state.paths import inputs_folder

@@ -27,8 +27,7 @@ from pyspark import cloudpickle
 from tailrace.errors import ConfigError, SlotsError
 from tailrace.retries import Retries
 from tailrace.runtime.network.tls import Tls
-from tailrace.runtime.outpost.following import CoordinatorGone, CoordinatorNotStarted
-from tailrace.runtime.outpost.hosting import (
+from tailrace.runtime.outpost.hosted_folder import (
     FileRequest,
     FileResponse,
     Host,
@@ -38,6 +37,7 @@ from tailrace.runtime.outpost.hosting import (
     represent,
     send_request,
 )
+from tailrace.runtime.outpost.job_follower import CoordinatorGone, CoordinatorNotStarted
 from tailrace.runtime.outpost.mailbox import Letter
 from tailrace.runtime.outpost.outpost import LETTER
 from tailrace.spark.cluster.application import application

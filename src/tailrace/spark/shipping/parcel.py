@@ -25,7 +25,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tailrace.elements.sizes import size_text
+from tailrace.elements.byte_texts import size_text
 from tailrace.errors import OWN_FOLDER, ConfigError
 from tailrace.log import log
 from tailrace.spark.cluster.application import application

@@ -11,7 +11,7 @@ from typing import Any
 
 from pyspark import cloudpickle
 
-from tailrace.elements.sizes import size_text
+from tailrace.elements.byte_texts import size_text
 from tailrace.errors import GraphError, error_text
 from tailrace.graph.graph import Node
 from tailrace.spark.shipping import program

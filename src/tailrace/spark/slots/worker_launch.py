@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tailrace.errors import ConfigError
-from tailrace.runtime.driver.slots import Leaving, Room, SlotEnded
+from tailrace.runtime.driver.slot_provider import Leaving, Room, SlotEnded
 from tailrace.runtime.network.binding import Binding
 from tailrace.runtime.network.config import WorkerConfig
-from tailrace.runtime.outpost.hosting import Host
+from tailrace.runtime.outpost.hosted_folder import Host
 from tailrace.spark.cluster.application import Application, application
 from tailrace.spark.cluster.capacity import is_fixed
 from tailrace.spark.cluster.decommissions import Watch, may_happen
@@ -27,8 +27,8 @@ from tailrace.spark.shipping.parcel import Parcel, send
 from tailrace.spark.slots.driver_address import listen_at
 from tailrace.spark.slots.failure_texts import MEMORY, shortened_failure, too_little_memory, was_cancelled
 from tailrace.spark.slots.profiles import profile_of
-from tailrace.spark.slots.rooms import RoomWatch
 from tailrace.spark.slots.slot_reservations import free_slots, give_back, have_room, hold_slots, take_slots
+from tailrace.spark.slots.slot_watch import RoomWatch
 from tailrace.spark.slots.threads import SlotThreads
 from tailrace.spark.slots.worker_task import ANSWER, worker_task
 

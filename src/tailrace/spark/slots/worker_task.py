@@ -8,7 +8,7 @@ from typing import Any
 from pyspark import cloudpickle
 
 from tailrace.runtime.network.config import WorkerConfig
-from tailrace.runtime.outpost.hosting import Host
+from tailrace.runtime.outpost.hosted_folder import Host
 from tailrace.spark.shipping.arrival import looking
 from tailrace.spark.shipping.parcel import Parcel
 from tailrace.spark.shipping.spark_tasks import columns_of_one
@@ -38,7 +38,7 @@ def worker_task(config: WorkerConfig, host: Host | None = None, parcel: Parcel |
             from dataclasses import replace
 
             from tailrace.runtime.network.listener import Unreachable
-            from tailrace.runtime.outpost.hosting import know
+            from tailrace.runtime.outpost.hosted_folder import know
             from tailrace.runtime.worker.main_loop import run_worker
             from tailrace.spark.shipping.executor_id import executor_here
             from tailrace.spark.shipping.plan_files import load_job

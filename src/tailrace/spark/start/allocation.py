@@ -17,7 +17,7 @@ from tailrace.coordinator.workers.rescaling import ElasticSizes
 from tailrace.elements.durations import span_micros
 from tailrace.errors import ConfigError, level_of_user
 from tailrace.protocol.replay import COPIES, Copies
-from tailrace.runtime.driver.settings import limits_of, nests_of, settings_of, start_from, strategy_of
+from tailrace.runtime.driver.machine_settings import limits_of, nests_of, settings_of, start_from, strategy_of
 from tailrace.spark.cluster.application import Application, application, is_connect
 from tailrace.spark.cluster.capacity import is_fixed, notices_after, on_each_executor, share_of
 from tailrace.spark.cluster.defaults import DEFAULTS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass, replace
 
-from tailrace.api.failing import capsules_of_job
+from tailrace.api.failure_options import capsules_of_job
 from tailrace.api.launch import Settings
 from tailrace.elements.durations import span_micros
 from tailrace.graph.plan import Plan

@@ -10,12 +10,12 @@ from tailrace.errors import JobAlreadyFinished
 from tailrace.graph.operators import Sink
 from tailrace.graph.plan import Plan
 from tailrace.runtime.driver.monitor import ProgramMonitor
-from tailrace.runtime.driver.requests import Runner
+from tailrace.runtime.driver.user_requests import Runner
 from tailrace.runtime.job import Job
 from tailrace.spark.data.places import Places
 from tailrace.spark.start.allocation import Allocated, session_of
 from tailrace.spark.start.checks import Checked, Submission
-from tailrace.spark.start.rerun import finished_job
+from tailrace.spark.start.finished_run import finished_job
 from tailrace.spark.start.resizing import elastic_sizes, size_changes
 from tailrace.spark.streaming.calls import ForeachCalls
 from tailrace.spark.streaming.dataframe import StreamingDataFrame

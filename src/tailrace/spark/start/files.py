@@ -11,7 +11,7 @@ from tailrace.connectors.sinks import Collect, Table
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Sink, Source
 from tailrace.graph.plan import Plan
-from tailrace.runtime.outpost.hosting import Host, forget, host_of
+from tailrace.runtime.outpost.hosted_folder import Host, forget, host_of
 from tailrace.spark.data.dataframe_files import DataFrame, DataFrameSource
 from tailrace.spark.data.places import Places
 from tailrace.spark.data.streaming import Streaming

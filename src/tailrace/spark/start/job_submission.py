@@ -28,9 +28,9 @@ from tailrace.spark.shipping.plan_files import dump_job, load_job
 from tailrace.spark.start.allocation import allocate_slots, claim, coordinator_of
 from tailrace.spark.start.checks import Submission, check
 from tailrace.spark.start.companions import companions_of, foreach_sink, job_that_finished, streaming_source
+from tailrace.spark.start.coordinator_placement import place
 from tailrace.spark.start.files import prepare_files
 from tailrace.spark.start.hooks import monitor_of, page_of
-from tailrace.spark.start.placement import place
 from tailrace.spark.start.start_checkpoint import check_restore, open_checkpoint, supervised_start
 
 __all__ = [

@@ -8,8 +8,8 @@ from functools import cache
 from tailrace.coordinator.workers.rescaling import ElasticSizes, JobSize
 from tailrace.graph.plan import Plan
 from tailrace.graph.sizes import plan_of_size, size_text
-from tailrace.runtime.driver.settings import elastic_of, size_of
-from tailrace.runtime.driver.sizes import SizeChanges, SizeMaker
+from tailrace.runtime.driver.machine_settings import elastic_of, size_of
+from tailrace.runtime.driver.size_changes import SizeChanges, SizeMaker
 from tailrace.spark.cluster.capacity import on_each_executor, share_of
 from tailrace.spark.shipping.plan_files import check_size, dump_job
 from tailrace.spark.start.allocation import Allocated

@@ -23,7 +23,7 @@ from tailrace.spark.cluster.defaults import DEFAULTS
 from tailrace.spelling import did_you_mean
 from tailrace.statedata.fitting import restore_check
 from tailrace.statedata.stored import StoredCheckpoint
-from tailrace.storage.finding import newest_start, resolve
+from tailrace.storage.checkpoint_lookup import newest_start, resolve
 from tailrace.storage.opening import absolute
 from tailrace.storage.origins import Origin, origin_at
 from tailrace.storage.store import Store

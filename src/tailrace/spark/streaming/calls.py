@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tailrace.errors import error_text
-from tailrace.runtime.driver.requests import FailJob, Runner
+from tailrace.runtime.driver.user_requests import FailJob, Runner
 from tailrace.spark.streaming.foreach import ForeachBatch
 
 

@@ -11,7 +11,7 @@ from tailrace.errors import ConfigError, error_text
 from tailrace.graph.operators import Source
 from tailrace.graph.plan import Plan
 from tailrace.log import fields, log
-from tailrace.runtime.driver.requests import FailJob, Runner
+from tailrace.runtime.driver.user_requests import FailJob, Runner
 from tailrace.spark.cluster.capacity import is_dynamic, is_fixed, may_give
 from tailrace.spark.streaming.dataframe import WHO, StreamingDataFrame
 

@@ -14,7 +14,7 @@ from tailrace.elements.batches import Batch, Rows
 from tailrace.elements.frame_codec import encoded_size
 from tailrace.elements.timestamps import NO_TIME
 from tailrace.errors import message_of
-from tailrace.task.channels.keys import are_plain, key_of_state
+from tailrace.task.channels.key_readers import are_plain, key_of_state
 from tailrace.task.contract.usercode import raised_text, user_error
 
 _SAMPLE_EVERY = 32

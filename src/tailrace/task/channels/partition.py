@@ -12,7 +12,7 @@ import numpy as np
 from tailrace.elements.batches import Batch, Columns, Rows
 from tailrace.elements.keygroups import owners
 from tailrace.graph.operators import Broadcast, Custom, Forward, Hash, Partitioning, Rebalance, Rescale, Shuffle
-from tailrace.task.channels.keys import FieldReader, KeyReader
+from tailrace.task.channels.key_readers import FieldReader, KeyReader
 from tailrace.task.contract.cut_state import CutState
 from tailrace.task.contract.usercode import user_error
 

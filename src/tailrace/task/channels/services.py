@@ -19,7 +19,7 @@ from tailrace.task.channels.combining import Combiner
 from tailrace.task.channels.feedback import FeedbackQueue
 from tailrace.task.channels.gate import Gate
 from tailrace.task.channels.inputs import InputChannel
-from tailrace.task.channels.keys import FieldReader
+from tailrace.task.channels.key_readers import FieldReader
 from tailrace.task.channels.outbox import Outbox, OutputEdge
 from tailrace.task.channels.spilling import MakeSpill, MemorySpill, SpillPlace
 from tailrace.task.channels.written_records import WrittenRecords

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tailrace.api.failing import FAIL, NOTED, NOTING, Capsules, takes_policy
+from tailrace.api.failure_options import FAIL, NOTED, NOTING, Capsules, takes_policy
 from tailrace.graph.graph import Node
 from tailrace.graph.plan import Plan
 from tailrace.passwords import hides_passwords

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from tailrace.api.failing import FAIL, NOTED
+from tailrace.api.failure_options import FAIL, NOTED
 from tailrace.api.functions import Function
 from tailrace.elements.batches import Batch, Rows
 from tailrace.elements.columns.schemas import OneSchema
@@ -23,8 +23,8 @@ from tailrace.graph.graph import Node
 from tailrace.graph.plan import Plan
 from tailrace.state.backend import Backend, MetaPart
 from tailrace.state.format import ChannelLog, TableInfo
-from tailrace.state.journal import Journal
 from tailrace.state.ttl_lifetimes import Expiry
+from tailrace.state.undo_log import Journal
 from tailrace.task.channels.channel_logs import LogFrame, Recording
 from tailrace.task.contract.cut_state import CutState
 from tailrace.task.contract.failedcall import FailedCall

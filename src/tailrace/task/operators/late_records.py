@@ -13,7 +13,7 @@ from tailrace.elements.timestamps import NO_TIME, is_late
 from tailrace.errors import UserCodeError
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Selector
-from tailrace.task.channels.keys import KeyReader
+from tailrace.task.channels.key_readers import KeyReader
 from tailrace.task.operators.base import OperatorTask
 from tailrace.task.operators.context import OperatorContext
 

@@ -10,7 +10,7 @@ from tailrace.api.restore.kinds import takes_timers
 from tailrace.elements.batches import Batch
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import CoProcess, KeyedProcess, Process, Selector
-from tailrace.task.channels.keys import FieldReader, key_reader, settled_keys
+from tailrace.task.channels.key_readers import FieldReader, key_reader, settled_keys
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.functions import FunctionTask
 from tailrace.task.operators.timer_firing import TimedTask

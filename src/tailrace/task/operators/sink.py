@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from tailrace.api.connectors import NO_RECORD, SinkWriter, is_out_of_reach
 from tailrace.elements.batches import Batch, Columns
+from tailrace.elements.byte_texts import size_text
 from tailrace.elements.callables import work_not_done
 from tailrace.elements.columns.schemas import OneSchema
-from tailrace.elements.sizes import size_text
 from tailrace.errors import OutOfReachError, UserCodeError
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Sink

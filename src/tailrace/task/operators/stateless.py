@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tailrace.api.failing import FAIL
+from tailrace.api.failure_options import FAIL
 from tailrace.api.functions import Function, as_callable
 from tailrace.elements.batches import Batch, Rows
 from tailrace.elements.callables import not_one_value, one_for_several, run_to_its_end

@@ -11,9 +11,9 @@ from tailrace.elements.keys import canonical_bytes
 from tailrace.state.backend import Backend
 from tailrace.state.codecs import pickle_codec
 from tailrace.state.format import TableInfo
-from tailrace.state.journal import Journal
 from tailrace.state.memory_tables import MemoryBase
 from tailrace.state.tables import MISSING, StateTable
+from tailrace.state.undo_log import Journal
 
 _SLACK = 64
 

@@ -19,7 +19,7 @@ from tailrace.errors import message_of
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import AHEAD, AssignTimestamps, describe_selector
 from tailrace.state.backend import MetaPart
-from tailrace.task.channels.keys import FieldReader, column_of
+from tailrace.task.channels.key_readers import FieldReader, column_of
 from tailrace.task.contract.cut_state import CutState
 from tailrace.task.operators.base import OperatorTask
 from tailrace.task.operators.context import OperatorContext

@@ -18,7 +18,7 @@ from tailrace.elements.columns.exact import EXACT
 from tailrace.elements.columns.misfit import Misfit
 from tailrace.elements.rows import plain_values
 from tailrace.errors import UserCodeError
-from tailrace.task.channels.keys import column_of
+from tailrace.task.channels.key_readers import column_of
 from tailrace.task.operators.base import OperatorTask
 
 _WINDOW, _TIME, _PLACE = "__window", "__time", "__place"

@@ -33,11 +33,11 @@ from tailrace.graph.operators import Aggregate, Reduce
 from tailrace.state.backend import Backend, MetaPart
 from tailrace.state.tables import MISSING, StateTable
 from tailrace.task.channels.copies import own_copy
-from tailrace.task.channels.keys import FieldReader, key_of_state, key_reader, settled_keys
+from tailrace.task.channels.key_readers import FieldReader, key_of_state, key_reader, settled_keys
 from tailrace.task.operators.aggregates.accumulators import NotInArrays
 from tailrace.task.operators.aggregates.arrow import GroupedBatch, result_arrays
+from tailrace.task.operators.aggregates.generated_loops import RowsLoop, compiled_merge
 from tailrace.task.operators.aggregates.grouping import SlotGrouping
-from tailrace.task.operators.aggregates.loops import RowsLoop, compiled_merge
 from tailrace.task.operators.aggregates.state import ColumnState, new_state
 from tailrace.task.operators.base import OperatorTask, close_functions, new_journal
 from tailrace.task.operators.columns.conversion import fit

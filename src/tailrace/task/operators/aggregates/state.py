@@ -15,7 +15,7 @@ import pyarrow as pa
 from tailrace.elements.keyslots import KeySlots, key_slots
 from tailrace.elements.slottables import Slots, grow
 from tailrace.state.tables import FrozenColumns, StateTable
-from tailrace.task.channels.keys import settled_keys
+from tailrace.task.channels.key_readers import settled_keys
 from tailrace.task.operators.aggregates.accumulators import Accumulators, Array, accumulators_of
 from tailrace.task.operators.aggregates.arrow import GroupedBatch
 

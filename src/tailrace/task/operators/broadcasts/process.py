@@ -14,7 +14,7 @@ from tailrace.graph.operators import AtEnd, BroadcastProcess
 from tailrace.state.backend import MetaPart
 from tailrace.state.broadcast_state import ON_A_KEY, BroadcastState, Permission
 from tailrace.state.handles import State
-from tailrace.task.channels.keys import key_reader, settled_keys
+from tailrace.task.channels.key_readers import key_reader, settled_keys
 from tailrace.task.operators.broadcasts.waiting import waiting_of, without_waiting
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.timer_firing import TimedTask

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from tailrace.api.failing import Failed
+from tailrace.api.failure_options import Failed
 from tailrace.elements.batches import Batch, Rows
 from tailrace.elements.timestamps import NO_TIME
 from tailrace.errors import TailraceError
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import MapAsync
 from tailrace.state.backend import Backend
-from tailrace.task.channels.keys import key_reader, settled_keys
+from tailrace.task.channels.key_readers import key_reader, settled_keys
 from tailrace.task.contract.actions import BeginCalls
 from tailrace.task.contract.calls import Answer, AsyncCalls
 from tailrace.task.contract.cut_state import CutState

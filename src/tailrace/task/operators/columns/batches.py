@@ -17,8 +17,8 @@ from tailrace.graph.graph import Node
 from tailrace.graph.operators import MapBatches
 from tailrace.state.backend import MetaPart
 from tailrace.state.format import TableInfo
-from tailrace.state.journal import keep_journal
 from tailrace.state.operator_state import OperatorStates
+from tailrace.state.undo_log import keep_journal
 from tailrace.task.operators.base import Emit, OperatorTask, close_functions, new_journal
 from tailrace.task.operators.columns.conversion import fit
 from tailrace.task.operators.columns.dataframes import ArrowBatches, Frames, format_of, frames_of

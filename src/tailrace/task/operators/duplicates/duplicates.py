@@ -21,7 +21,7 @@ from tailrace.elements.batches import Batch, Columns
 from tailrace.elements.timestamps import is_late
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import DropDuplicates
-from tailrace.task.channels.keys import column_of, settled_keys
+from tailrace.task.channels.key_readers import column_of, settled_keys
 from tailrace.task.operators.aggregates.running import StatefulTask
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.duplicates.firsts import DistinctKeys, distinct_keys

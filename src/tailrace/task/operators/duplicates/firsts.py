@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from tailrace.elements.keyslots import key_slots
 from tailrace.elements.slottables import Slots
-from tailrace.task.channels.keys import settled_keys
+from tailrace.task.channels.key_readers import settled_keys
 from tailrace.task.operators.aggregates.arrow import one_zero
 
 

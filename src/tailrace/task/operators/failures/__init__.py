@@ -1,4 +1,4 @@
-"""Records for which user code raises, where the operator has a policy for them (`api.failing`).
+"""Records for which user code raises, where the operator has a policy for them (`api.failure_options`).
 
 | module | subject |
 |---|---|

@@ -7,8 +7,8 @@ from typing import Any
 
 from tailrace.graph.graph import Node
 from tailrace.state.handles import Bound
-from tailrace.state.journal import Journal, keep_journal
 from tailrace.state.operator_state import OperatorState
+from tailrace.state.undo_log import Journal, keep_journal
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.failures.policy import FailurePolicy, is_of_record
 from tailrace.task.operators.failures.spare import Spare

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from tailrace.api.failing import NOTING, Capsules
+from tailrace.api.failure_options import NOTING, Capsules
 from tailrace.elements.batches import Batch, Columns, Rows
 from tailrace.elements.timestamps import NO_TIME
 from tailrace.errors import UserCodeError, error_text, short_repr

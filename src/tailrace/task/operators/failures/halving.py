@@ -10,8 +10,8 @@ from typing import Any
 from tailrace.elements.batches import Batch, Columns, Rows
 from tailrace.elements.columns.misfit import Misfit
 from tailrace.elements.timestamps import NO_TIME
-from tailrace.state.journal import Journal
-from tailrace.task.channels.keys import settled_keys
+from tailrace.state.undo_log import Journal
+from tailrace.task.channels.key_readers import settled_keys
 from tailrace.task.operators.aggregates.running import StatefulTask
 from tailrace.task.operators.base import Emit, OperatorTask
 from tailrace.task.operators.columns.conversion import record_at

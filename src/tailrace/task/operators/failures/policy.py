@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, TypeVar
 
-from tailrace.api.failing import FAIL, Failed, ResultFailed, Retry, aside_of
+from tailrace.api.failure_options import FAIL, Failed, ResultFailed, Retry, aside_of
 from tailrace.elements.columns.misfit import Misfit
 from tailrace.errors import OWN_FOLDER, TailraceError, UserCodeError, message_of, short_repr
 from tailrace.graph.graph import Node

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tailrace.api.failing import FAIL
+from tailrace.api.failure_options import FAIL
 from tailrace.graph.graph import Node
 from tailrace.task.operators.base import OperatorTask
 from tailrace.task.operators.context import OperatorContext

@@ -16,7 +16,7 @@ from tailrace.elements.keyslots import key_slots
 from tailrace.errors import IncompatibleState
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import SessionSpec, WindowJoin
-from tailrace.task.channels.keys import FieldReader, column_of
+from tailrace.task.channels.key_readers import FieldReader, column_of
 from tailrace.task.operators.aggregates.accumulators import NotInArrays
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.joins.gathered import Gathered, GatheredSide, emit

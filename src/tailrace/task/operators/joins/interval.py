@@ -27,7 +27,7 @@ from tailrace.graph.operators import IntervalJoin
 from tailrace.state.backend import Backend, MetaPart
 from tailrace.state.format import JOINING
 from tailrace.task.channels.copies import own_copy
-from tailrace.task.channels.keys import key_reader, settled_keys
+from tailrace.task.channels.key_readers import key_reader, settled_keys
 from tailrace.task.operators.base import OperatorTask
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.functions import backend_of

@@ -18,7 +18,7 @@ from tailrace.elements.rows import plain_values
 from tailrace.elements.slottables import TextTable, mix
 from tailrace.errors import UserCodeError
 from tailrace.graph.operators import Selector, key_columns
-from tailrace.task.channels.keys import column_of, settled_keys
+from tailrace.task.channels.key_readers import column_of, settled_keys
 from tailrace.task.operators.context import OperatorContext
 
 Array = np.ndarray[Any, Any]

@@ -13,7 +13,7 @@ from tailrace.elements.timestamps import MAX_TIME
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Selector, key_columns
 from tailrace.state.backend import Backend
-from tailrace.task.channels.keys import KeyReader, settled_keys
+from tailrace.task.channels.key_readers import KeyReader, settled_keys
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.stores.places import KeptPlaces
 from tailrace.task.operators.stores.segments import GONE, KeptSegment

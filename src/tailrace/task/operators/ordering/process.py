@@ -10,7 +10,7 @@ from tailrace.elements.timestamps import is_late
 from tailrace.errors import IncompatibleState, UserCodeError
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import BroadcastProcess, CoProcess, KeyedProcess
-from tailrace.task.channels.keys import FieldReader, key_reader, settled_keys
+from tailrace.task.channels.key_readers import FieldReader, key_reader, settled_keys
 from tailrace.task.operators.context import OperatorContext
 from tailrace.task.operators.late_records import Floors, columns_on_time, set_aside, timed_part
 from tailrace.task.operators.ordering.buffer import RecordBuffer

@@ -13,8 +13,8 @@ import pyarrow as pa
 from tailrace.api import connectors as api
 from tailrace.api.connectors import AssignedSplit, Reader, SplitReader, SplitsChange
 from tailrace.elements.batches import Batch, Columns, Rows
+from tailrace.elements.byte_texts import size_text
 from tailrace.elements.columns.schemas import OneSchema
-from tailrace.elements.sizes import size_text
 from tailrace.elements.timestamps import ceil_micros
 from tailrace.elements.valueclasses import Shapes
 from tailrace.elements.valuepickling import dump_described, load_described

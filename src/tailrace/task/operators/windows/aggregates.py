@@ -24,7 +24,7 @@ from tailrace.elements.slottables import Slots
 from tailrace.elements.timestamps import LAST_TIME, MIN_TIME, is_late
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import Window
-from tailrace.task.channels.keys import column_of, settled_keys
+from tailrace.task.channels.key_readers import column_of, settled_keys
 from tailrace.task.operators.aggregates.accumulators import NotInArrays
 from tailrace.task.operators.aggregates.arrow import GroupedBatch
 from tailrace.task.operators.aggregates.grouping import SlotGrouping, Windows

@@ -15,7 +15,7 @@ from tailrace.elements.keyslots import is_text, key_slots
 from tailrace.elements.rows import plain_values
 from tailrace.elements.slottables import Slots
 from tailrace.graph.graph import Node
-from tailrace.task.channels.keys import column_of
+from tailrace.task.channels.key_readers import column_of
 from tailrace.task.operators.aggregates.accumulators import Answers, NotInArrays
 from tailrace.task.operators.aggregates.arrow import GroupedBatch, one_zero
 from tailrace.task.operators.aggregates.grouping import answers_by_code

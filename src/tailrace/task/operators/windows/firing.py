@@ -19,7 +19,7 @@ from tailrace.elements.rows import made_rows
 from tailrace.errors import IncompatibleState, short_repr
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import SessionWindow, Window, key_columns
-from tailrace.task.channels.keys import FieldReader
+from tailrace.task.channels.key_readers import FieldReader
 from tailrace.task.contract.failedcall import RESULT
 from tailrace.task.contract.usercode import raised_text
 from tailrace.task.operators.aggregates.arrow import GroupedBatch, result_arrays

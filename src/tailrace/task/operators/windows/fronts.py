@@ -14,7 +14,7 @@ import numpy as np
 
 from tailrace.elements.slottables import Slots, places_by_slot
 from tailrace.state.tables import FrozenColumns
-from tailrace.task.channels.keys import settled_keys
+from tailrace.task.channels.key_readers import settled_keys
 from tailrace.task.operators.aggregates.state import AccumulatorSnapshot
 from tailrace.task.operators.windows.state import WindowState
 from tailrace.task.operators.windows.timers import AS_IT_IS, NOWHERE, OTHERWISE

@@ -9,7 +9,7 @@ import numpy as np
 
 from tailrace.elements.slottables import Slots, places_by_slot
 from tailrace.state.tables import FrozenColumns
-from tailrace.task.channels.keys import settled_keys
+from tailrace.task.channels.key_readers import settled_keys
 from tailrace.task.operators.windows.sessionstate import SessionState
 
 Array = np.ndarray[Any, Any]

@@ -25,7 +25,7 @@ from tailrace.elements.durations import span_micros
 from tailrace.elements.timestamps import is_late
 from tailrace.graph.graph import Node
 from tailrace.graph.operators import SessionWindow
-from tailrace.task.channels.keys import FieldReader, settled_keys
+from tailrace.task.channels.key_readers import FieldReader, settled_keys
 from tailrace.task.contract.usercode import raised_text
 from tailrace.task.operators.base import OperatorTask
 from tailrace.task.operators.context import OperatorContext

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from tailrace.elements.keyslots import KeySlots
 from tailrace.elements.slottables import Slots, grow, places_by_slot
-from tailrace.task.channels.keys import settled_keys
+from tailrace.task.channels.key_readers import settled_keys
 from tailrace.task.operators.aggregates.accumulators import Accumulators, Answers, NotInArrays, accumulators_of
 from tailrace.task.operators.timer_heap import Keyed
 from tailrace.task.operators.windows.agenda import Agenda

@@ -15,12 +15,7 @@ from tailrace.coordinator.checkpoint_stats import Books, CheckpointStats
 from tailrace.coordinator.job.failures import Cause
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.view.diagnosis import NOTHING, findings_of, health_of
-from tailrace.coordinator.view.jobview import JobView
-from tailrace.coordinator.view.lags import LagTrend
-from tailrace.coordinator.view.operators import Reports
-from tailrace.coordinator.view.progress import STALLED_MICROS, inflight_bytes, overall_watermark
-from tailrace.coordinator.view.shape import shape_of
-from tailrace.coordinator.view.snapshot import (
+from tailrace.coordinator.view.job_snapshot import (
     CheckpointFailure,
     CheckpointFigures,
     CheckpointsFigures,
@@ -32,6 +27,11 @@ from tailrace.coordinator.view.snapshot import (
     PlaceOutage,
     StalledStep,
 )
+from tailrace.coordinator.view.jobview import JobView
+from tailrace.coordinator.view.lags import LagTrend
+from tailrace.coordinator.view.operators import Reports
+from tailrace.coordinator.view.progress import STALLED_MICROS, inflight_bytes, overall_watermark
+from tailrace.coordinator.view.shape import shape_of
 from tailrace.coordinator.view.tracebacks import line_of
 from tailrace.elements.timestamps import isoformat
 from tailrace.graph.plan import Plan

@@ -11,7 +11,7 @@ import pytest
 
 import tailrace as tr
 from tailrace.elements.rows import field_getter
-from tailrace.task.operators.aggregates.loops import RowsLoop, expression_of
+from tailrace.task.operators.aggregates.generated_loops import RowsLoop, expression_of
 
 Sale = namedtuple("Sale", "shop amount")
 

@@ -6,7 +6,7 @@ import contextlib
 import threading
 from collections.abc import Callable
 
-from tailrace.runtime.driver.slots import Room
+from tailrace.runtime.driver.slot_provider import Room
 
 LOOK_SECONDS = 1.0
 CLOSE_SECONDS = 2.0

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from tailrace.graph.operators import MapAsync
 from tailrace.runtime.eventloop.selector import EventLoop
-from tailrace.runtime.worker.callloop import OperatorCalls, Outcome
+from tailrace.runtime.worker.operator_calls import OperatorCalls, Outcome
 from tailrace.runtime.worker.sinkthreads import SinkThreads
 from tailrace.runtime.worker.threads import WorkerThreads
 from tailrace.task.contract.actions import BeginCalls

@@ -25,18 +25,18 @@ from tailrace.coordinator.job.restarts import Fixed
 from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.succession.machine import LoggedCoordinator
 from tailrace.coordinator.view.jobview import JobView
-from tailrace.coordinator.view.slice_views import hand_on
+from tailrace.coordinator.view.view_makers import hand_on
 from tailrace.log import log
 from tailrace.runtime.driver.control import jobs, query
+from tailrace.runtime.driver.machine_settings import settings_of
 from tailrace.runtime.driver.monitor import ProgramMonitor
-from tailrace.runtime.driver.settings import settings_of
 from tailrace.runtime.eventloop.clock import monotonic_micros
 from tailrace.runtime.job import Job
 from tailrace.runtime.network.binding import Binding
 from tailrace.runtime.network.config import WorkerConfig
 from tailrace.runtime.network.tls import Tls, make
-from tailrace.runtime.outpost.following import CoordinatorGone, CoordinatorNotStarted, Follower, Succession
-from tailrace.runtime.outpost.hosting import FileRequest, Host, send_request
+from tailrace.runtime.outpost.hosted_folder import FileRequest, Host, send_request
+from tailrace.runtime.outpost.job_follower import CoordinatorGone, CoordinatorNotStarted, Follower, Succession
 from tailrace.runtime.outpost.mailbox import Begin, Letter, Mailbox, SlotOver, StoreAt
 from tailrace.runtime.outpost.outpost import LETTER, FarSlots, Outpost
 from tailrace.runtime.worker.main_loop import WorkerProcess

@@ -10,9 +10,9 @@ from tailrace.coordinator.actions import Replacing, Restarting
 from tailrace.coordinator.checkpoint_stats import Books, FailedCheckpoint, Waits
 from tailrace.coordinator.job.failures import Cause
 from tailrace.coordinator.job.lifecycle import JobStatus
+from tailrace.coordinator.view.job_snapshot import JobSnapshot
 from tailrace.coordinator.view.jobview import JobView, SlotFigures
-from tailrace.coordinator.view.snapshot import JobSnapshot
-from tailrace.coordinator.view.snapshots import SnapshotMaker
+from tailrace.coordinator.view.snapshot_maker import SnapshotMaker
 from tailrace.elements.timestamps import MIN_TIME
 from tailrace.graph.plan import Plan
 from tailrace.protocol.deployment import FailureKind, InputTime, OperatorReport, SubtaskReport, UnderWay

@@ -8,8 +8,8 @@ import pytest
 import tailrace as tr
 from tailrace.elements.cuts import CutKind, CutRequest
 from tailrace.state.handles import bind_all
-from tailrace.state.journal import Journal, keep_journal
 from tailrace.state.memory_backend import MemoryBackend
+from tailrace.state.undo_log import Journal, keep_journal
 from tailrace.task.operators.timer_heap import JournaledTimers
 
 

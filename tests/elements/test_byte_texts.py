@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tailrace.api.config import memory_bytes
-from tailrace.elements.sizes import size_text
+from tailrace.elements.byte_texts import size_text
 
 
 @pytest.mark.parametrize(

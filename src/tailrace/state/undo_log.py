@@ -1,4 +1,4 @@
-"""The journal of a call of user code: the state that it touches, as it was before, so that a failed call can be undone.
+"""The undo log of a call of user code: the state that it touches, as it was before, so that a failed call can be undone.
 
 Only operators with a policy for failed records have one. The handles of their functions go through `JournaledTable`.
 """

@@ -13,7 +13,7 @@ from tailrace.coordinator.workers.rescaling import ElasticSizes, JobSize
 from tailrace.errors import ConfigError, RescaleError, SlotsError
 from tailrace.graph.plan import Plan
 from tailrace.graph.sizes import Sizes, plan_of_size, size_text
-from tailrace.runtime.driver.requests import ChangeSize, Runner, WishFuture
+from tailrace.runtime.driver.user_requests import ChangeSize, Runner, WishFuture
 
 SizeMaker = Callable[[Plan, str], JobSize]
 """A function that makes the size of a job with this plan, described by this text. Raises `GraphError` and `ConfigError`."""

@@ -31,7 +31,7 @@ from typing import Any
 
 import msgspec
 
-from tailrace.elements.sizes import size_text
+from tailrace.elements.byte_texts import size_text
 from tailrace.errors import ConfigError
 from tailrace.retries import Retries
 from tailrace.runtime.eventloop.selector import EventLoop

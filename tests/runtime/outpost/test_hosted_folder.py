@@ -22,8 +22,8 @@ from tailrace.protocol.handshake import Refusal
 from tailrace.retries import Retries
 from tailrace.runtime.network.binding import Binding
 from tailrace.runtime.network.listener import DialFailed, Unreachable, dial
-from tailrace.runtime.outpost import hosting
-from tailrace.runtime.outpost.hosting import (
+from tailrace.runtime.outpost import hosted_folder
+from tailrace.runtime.outpost.hosted_folder import (
     FETCH_BYTES,
     PIECE_BYTES,
     FileRequest,
@@ -51,7 +51,7 @@ def folder(request: pytest.FixtureRequest, host: FolderHost) -> Folder:
     if request.param == "from its own":
         return open_hosted(f"{host.host.url}/job/out")
     return HostedFolder(
-        f"{host.host.url}/job/out", "job/out", lambda *request: hosting._request_once(host.host, *request)
+        f"{host.host.url}/job/out", "job/out", lambda *request: hosted_folder._request_once(host.host, *request)
     )
 
 
@@ -68,7 +68,7 @@ def test_a_request_that_comes_again_when_its_file_is_complete_changes_nothing(ho
     writer.append(b"B" * 100)
     writer.close()
     for offset, data in ((0, b""), (0, b"A" * 100)):
-        hosting._request_once(host.host, FileRequest("write", "job/out/file", "", offset), data)
+        hosted_folder._request_once(host.host, FileRequest("write", "job/out/file", "", offset), data)
     assert (Path(host.path) / "job/out/file").read_bytes() == b"A" * 100 + b"B" * 100 and host.used == 200
 
 
@@ -111,7 +111,7 @@ def test_a_writer_that_gives_up_leaves_nothing(folder: Folder, host: FolderHost)
 @pytest.mark.parametrize("name", ["../secret", "a/../../secret", "..", "a\0b"])
 def test_nobody_reaches_out_of_the_folder(host: FolderHost, name: str) -> None:
     (Path(host.path).parent / "secret").write_text("not for you")
-    outside = HostedFolder(host.host.url, "", lambda *request: hosting._request_once(host.host, *request))
+    outside = HostedFolder(host.host.url, "", lambda *request: hosted_folder._request_once(host.host, *request))
     for reach in (outside.read, lambda name: outside.create(name, b""), lambda name: outside.delete([name])):
         with pytest.raises(ConfigError, match="no name in a folder of the driver"):
             reach(name)
@@ -142,7 +142,7 @@ def test_files_that_nobody_needs_any_more_make_room(host: FolderHost) -> None:
     owner = Owner()
     url = f"{host.host.url}/job/in"
     put(open_hosted(url), "file", b"x" * 100)
-    weakref.finalize(owner, hosting.forget, url)
+    weakref.finalize(owner, hosted_folder.forget, url)
     del owner
     gc.collect()
     assert list(open_hosted(host.host.url).walk()) == [] and host.used == 0
@@ -150,11 +150,11 @@ def test_files_that_nobody_needs_any_more_make_room(host: FolderHost) -> None:
 
 def test_a_host_to_which_no_way_leads_is_reported_at_once(host: FolderHost) -> None:
     """A client makes its request several times, since a host may be busy."""
-    hosting.meet(host.host)
-    hosting.meet(Host(host.host.address, bytes(32)))  # somebody is there
+    hosted_folder.meet(host.host)
+    hosted_folder.meet(Host(host.host.address, bytes(32)))  # somebody is there
     host.close()
     with pytest.raises(Unreachable, match="nobody listens at this port"):
-        hosting.meet(host.host)
+        hosted_folder.meet(host.host)
 
 
 def test_who_does_not_know_the_token_is_turned_away(host: FolderHost) -> None:
@@ -171,7 +171,7 @@ def test_who_does_not_know_the_token_is_turned_away(host: FolderHost) -> None:
 def test_strangers_in_great_numbers_keep_nobody_out(host: FolderHost) -> None:
     """Some send nothing, some a part of a handshake, some anything; clients that know the token write and read meanwhile."""
     folder = HostedFolder(
-        f"{host.host.url}/job/out", "job/out", lambda *request: hosting._request_once(host.host, *request)
+        f"{host.host.url}/job/out", "job/out", lambda *request: hosted_folder._request_once(host.host, *request)
     )
     held = []
     try:
@@ -191,7 +191,7 @@ def test_strangers_in_great_numbers_keep_nobody_out(host: FolderHost) -> None:
 def test_what_is_no_request_closes_the_connection_and_nothing_else(host: FolderHost) -> None:
     for garbage in (b"", b"\xff\xff\xff\xff", b"\x03\x00\x00\x00abc", b"\x01\x00\x00\x00\x90"):
         link = dial(host.host.address, host.host.token, 5.0)
-        link.send(hosting.FRAME, garbage)
+        link.send(hosted_folder.FRAME, garbage)
         assert link.flush()
         with link.detach() as sock:
             sock.setblocking(True)
@@ -206,7 +206,7 @@ def test_another_process_reaches_it_once_it_was_told_how(host: FolderHost, tmp_p
     assert host.host.token.hex() not in repr(host.host) and repr(host.host.token) not in repr(host.host)
     program = (
         "import pickle, sys\n"
-        "from tailrace.runtime.outpost.hosting import know, open_hosted\n"
+        "from tailrace.runtime.outpost.hosted_folder import know, open_hosted\n"
         "host = pickle.loads(bytes.fromhex(sys.argv[1]))\n"
         "try: open_hosted(host.url)\n"
         "except Exception as error: print(error)\n"
@@ -221,18 +221,18 @@ def test_another_process_reaches_it_once_it_was_told_how(host: FolderHost, tmp_p
 
 
 def test_a_host_that_is_gone_is_reported(host: FolderHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hosting, "RETRIES", Retries(within=0.0))
+    monkeypatch.setattr(hosted_folder, "RETRIES", Retries(within=0.0))
     gone = Host(host.host.address, host.host.token)
     host.close()
     with pytest.raises(OSError, match=r"the driver's folder at .* cannot be reached"):
-        hosting._request_once(gone, FileRequest("size", "file"), b"")
+        hosted_folder._request_once(gone, FileRequest("size", "file"), b"")
 
 
 def test_a_driver_that_is_stopped_for_a_while_is_waited_for(host: FolderHost, monkeypatch: pytest.MonkeyPatch) -> None:
     """A job whose results went through its folder failed two minutes after Ctrl-Z."""
-    monkeypatch.setattr(hosting, "DIAL_SECONDS", 0.05)
-    monkeypatch.setattr(hosting, "RETRIES", Retries(within=0.0))
-    folder = HostedFolder(f"{host.host.url}/job", "job", lambda *args: hosting._request_once(host.host, *args))
+    monkeypatch.setattr(hosted_folder, "DIAL_SECONDS", 0.05)
+    monkeypatch.setattr(hosted_folder, "RETRIES", Retries(within=0.0))
+    folder = HostedFolder(f"{host.host.url}/job", "job", lambda *args: hosted_folder._request_once(host.host, *args))
     goes_on = threading.Event()
     host._loop.call_soon_threadsafe(lambda: goes_on.wait(30))
     timer = threading.Timer(0.2, goes_on.set)
@@ -247,7 +247,7 @@ def test_a_driver_that_is_stopped_for_a_while_is_waited_for(host: FolderHost, mo
 
 def test_a_connection_that_breaks_is_made_again(host: FolderHost, monkeypatch: pytest.MonkeyPatch) -> None:
     request: list[Any] = []
-    real = hosting._try_request
+    real = hosted_folder._try_request
 
     def breaking(*args: Any) -> Any:
         request.append(real(*args))  # it was done, and the answer is lost
@@ -255,9 +255,9 @@ def test_a_connection_that_breaks_is_made_again(host: FolderHost, monkeypatch: p
             raise DialFailed("the driver's folder", "broken")
         return request[-1]
 
-    monkeypatch.setattr(hosting, "_try_request", breaking)
-    monkeypatch.setattr(hosting, "RETRIES", Retries(within=60.0, first=0.0))
-    folder = HostedFolder(host.host.url, "", lambda *args: hosting._request_once(host.host, *args))
+    monkeypatch.setattr(hosted_folder, "_try_request", breaking)
+    monkeypatch.setattr(hosted_folder, "RETRIES", Retries(within=60.0, first=0.0))
+    folder = HostedFolder(host.host.url, "", lambda *args: hosted_folder._request_once(host.host, *args))
     put(folder, "file", b"once")
     assert folder.read("file") == b"once"
 

@@ -18,8 +18,8 @@ from tailrace.coordinator.view.jobview import JobView
 from tailrace.errors import CheckpointError, ConfigError, TailraceError
 from tailrace.protocol.deployment import FailureKind
 from tailrace.runtime.driver.monitor import JobEnd, ProgramMonitor
-from tailrace.runtime.driver.requests import Unheard, Wish, WishFuture
-from tailrace.runtime.driver.slots import SlotProvider
+from tailrace.runtime.driver.slot_provider import SlotProvider
+from tailrace.runtime.driver.user_requests import Unheard, Wish, WishFuture
 from tailrace.runtime.eventloop.clock import monotonic_micros
 from tailrace.runtime.network.config import WorkerConfig
 from tailrace.runtime.outpost.mailbox import (

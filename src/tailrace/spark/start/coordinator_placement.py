@@ -13,16 +13,16 @@ from itertools import count
 
 from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.view.jobview import JobView
-from tailrace.coordinator.view.slice_views import hand_on
+from tailrace.coordinator.view.view_makers import hand_on
 from tailrace.graph.plan import Plan
 from tailrace.runtime.driver.coordinator import JobRunner
+from tailrace.runtime.driver.machine_settings import strategy_of
 from tailrace.runtime.driver.monitor import ProgramMonitor
-from tailrace.runtime.driver.requests import Runner
-from tailrace.runtime.driver.settings import strategy_of
+from tailrace.runtime.driver.user_requests import Runner
 from tailrace.runtime.network.tls import SETTING as TLS
 from tailrace.runtime.network.tls import choose
-from tailrace.runtime.outpost.following import Follower, Succession
-from tailrace.runtime.outpost.hosting import host_of
+from tailrace.runtime.outpost.hosted_folder import host_of
+from tailrace.runtime.outpost.job_follower import Follower, Succession
 from tailrace.runtime.outpost.mailbox import Begin, StoreAt
 from tailrace.spark.cluster.application import Application
 from tailrace.spark.cluster.capacity import notices_after

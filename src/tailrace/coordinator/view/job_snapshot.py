@@ -1,4 +1,4 @@
-"""The snapshot of a job: its shape as data, which turns into JSON and back. `snapshots` makes it.
+"""The snapshot of a job: its shape as data, which turns into JSON and back. `snapshot_maker` makes it.
 
 Times are seconds since 1970, durations are seconds, shares are from 0 to 1. None stands for what no worker has reported
 yet, or what is not measured. A uid names an operator everywhere.

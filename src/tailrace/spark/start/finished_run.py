@@ -8,7 +8,7 @@ from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.view.jobview import JobView
 from tailrace.errors import ConfigError, JobAlreadyFinished
 from tailrace.runtime.driver.monitor import JobEnd, ProgramMonitor
-from tailrace.runtime.driver.requests import Unheard, Wish, WishFuture
+from tailrace.runtime.driver.user_requests import Unheard, Wish, WishFuture
 from tailrace.runtime.job import JOBS, Job
 from tailrace.spark.cluster.defaults import DEFAULTS
 from tailrace.spark.start.checks import Submission

@@ -1,7 +1,7 @@
 """Asynchronous calls of one operator in an event loop of `asyncio`: attempts, the time-out, the answer.
 
-Everything here runs in the thread of that loop. A worker has one (`runtime.worker.calls`); the simulator has a loop whose
-time is virtual.
+Everything here runs in the thread of that loop. A worker has one (`runtime.worker.async_calls`); the simulator has a loop
+whose time is virtual.
 """
 
 from __future__ import annotations
