@@ -16,8 +16,8 @@ from tailrace.connectors.remotefiles import FinishedRemote
 from tailrace.coordinator.durability.checkpoints import Checkpoints, CheckpointSettings
 from tailrace.coordinator.durability.durability import Durability
 from tailrace.coordinator.machine import Coordinator
+from tailrace.coordinator.output.publish_decision import HeldOutput, OutputState, Resolution, resolve
 from tailrace.coordinator.output.publishing import JobOutput
-from tailrace.coordinator.output.resolution import HeldOutput, OutputState, Resolution, resolve
 from tailrace.protocol.deployment import FailureKind, Publish, Published
 from tailrace.state.end_mark import Ending
 from tailrace.state.manifest import awaits_output, has_more

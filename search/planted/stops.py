@@ -16,7 +16,7 @@ from tailrace.coordinator.durability.savepoints import Savepoints
 from tailrace.coordinator.durability.stopping import Stopping
 from tailrace.state.layers import LayeredBackend
 from tailrace.state.paths import manifest_place
-from tailrace.statedata.dealing import Dealing
+from tailrace.statedata.key_group_split import Dealing
 from tailrace.storage.manifest_slots import holds_manifest
 from tailrace.storage.store import Store
 from tailrace.task.subtask import machine

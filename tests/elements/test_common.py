@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from tailrace.elements.columns.common import agreement, fill_nulls, has_nulls, widen
+from tailrace.elements.columns.common_schema import agreement, fill_nulls, has_nulls, widen
 
 NONE = pa.null()
 

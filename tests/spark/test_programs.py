@@ -178,7 +178,7 @@ def test_an_interrupt_cancels_while_user_code_does_not_come_back(program: type[P
 
 def test_sigterm_ends_a_job_that_the_exit_waits_for_in_order(program: type[Program], tmp_path: Path) -> None:
     """A service manager sends it, some to all processes at once, Spark's too. Checkpoints stay as after any cancel. (Other
-    ways in which a program ends with its jobs: `tests/runtime/driver/test_exits.py`.)"""
+    ways in which a program ends with its jobs: `tests/runtime/driver/test_program_exit.py`.)"""
     started = program(ENDLESS, "leaves", "checkpoints")  # type: ignore[arg-type, call-arg]
     started.wait_ready()
     os.killpg(started.process.pid, signal.SIGTERM)

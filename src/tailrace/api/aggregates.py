@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from tailrace.api.functions import AggregateFunction
-from tailrace.elements.columns.exact import EXACT, mean_of
+from tailrace.elements.columns.decimal_arithmetic import EXACT, mean_of
 from tailrace.elements.timestamps import steady
 from tailrace.graph.operators import Selector
 from tailrace.spelling import with_hints

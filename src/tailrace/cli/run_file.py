@@ -16,7 +16,7 @@ from tailrace.api.environment import Environment
 from tailrace.cli.program import load_as_main, run_as_main
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.errors import OWN_FOLDER, GraphError, JobAlreadyFinished, JobFailed, TailraceError, error_text
-from tailrace.runtime.driver.exits import PATIENCE, is_taken_over
+from tailrace.runtime.driver.program_exit import PATIENCE, is_taken_over
 from tailrace.runtime.job import JOBS, Job
 from tailrace.spark.cluster.defaults import DEFAULTS
 

@@ -21,7 +21,7 @@ import typer
 from tailrace.cli.run_file import ExitOutcome
 from tailrace.passwords import hide_passwords
 from tailrace.retries import Retries
-from tailrace.runtime.driver.exits import die_of
+from tailrace.runtime.driver.program_exit import die_of
 from tailrace.settings import SETTINGS
 
 ATTEMPTS = 20

@@ -8,7 +8,7 @@ from typing import Any
 
 from tailrace.api.connectors import Sink, SinkContext, SinkWriter
 from tailrace.elements.callables import misfit_function
-from tailrace.elements.columns.named import names_of
+from tailrace.elements.columns.named_records import names_of
 from tailrace.elements.rows import Row
 from tailrace.errors import ConfigError, error_text
 from tailrace.passwords import hide_passwords

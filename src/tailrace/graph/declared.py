@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 import pyarrow as pa
 
 from tailrace.elements.batches import Form
-from tailrace.elements.columns.common import has_nulls
+from tailrace.elements.columns.common_schema import has_nulls
 from tailrace.elements.columns.expressions import Formula
 from tailrace.elements.columns.joined import grouped_schema, joined_columns, joined_schema
 from tailrace.elements.columns.kinds import plain_schema

@@ -25,9 +25,9 @@ from tailrace.errors import ConfigError, JobFailed
 from tailrace.graph.explain import as_text
 from tailrace.graph.picture import JobGraph
 from tailrace.graph.plan import Plan
-from tailrace.runtime.driver.exits import EndingJob
 from tailrace.runtime.driver.jobhtml import job_html
 from tailrace.runtime.driver.monitor import ProgramMonitor
+from tailrace.runtime.driver.program_exit import EndingJob
 from tailrace.runtime.driver.size_changes import checked_sizes
 from tailrace.runtime.driver.user_requests import Runner, Stop, TakeCheckpoint, TakeSavepoint, Unheard
 from tailrace.spelling import missing

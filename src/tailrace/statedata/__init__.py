@@ -5,6 +5,6 @@ Independent of Spark, which reads and writes through this package.
 - `columns`, `types`: entries as columns, and the types of these. `keyed_states`: several states in one row for each
   key. `values`: columns as values of state.
 - `writing`, `newcheckpoint`: files of new state, and a savepoint that a user makes of them.
-- `dealing`: more key groups. `inputs`: files of DataFrames that sources have left to read.
+- `key_group_split`: more key groups. `inputs`: files of DataFrames that sources have left to read.
 - `fitting`: a dry run.
 """

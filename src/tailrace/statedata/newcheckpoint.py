@@ -1,8 +1,8 @@
 """A savepoint that a user makes: its folder, the parts it takes over from a checkpoint, and the manifest that makes it real.
 
-Parts that are taken over are copied block by block and not decoded, unless the savepoint has more key groups (`dealing`).
-The keyed state of changed operators is written by `writing`; their state that is not keyed is taken over, but for broadcast
-states that are made anew.
+Parts that are taken over are copied block by block and not decoded, unless the savepoint has more key groups
+(`key_group_split`). The keyed state of changed operators is written by `writing`; their state that is not keyed is taken
+over, but for broadcast states that are made anew.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from tailrace.errors import ConfigError, InternalError
 from tailrace.state.format import ChannelLog, Index, OperatorPart, Placed, TableInfo
 from tailrace.state.manifest import Manifest, OperatorRecord, Prepared, StateFile, encode_savepoint
 from tailrace.state.paths import state_file
-from tailrace.statedata.dealing import Dealing
 from tailrace.statedata.inputs import readers_of, unread_inputs
+from tailrace.statedata.key_group_split import Dealing
 from tailrace.statedata.listings import reading_within
 from tailrace.statedata.stored import StoredCheckpoint
 from tailrace.statedata.writing import CHECKPOINT, INCARNATION, OperatorJob, kept_blocks

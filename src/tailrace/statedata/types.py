@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.types as t
 
 from tailrace.elements.columns.misfit import type_for
-from tailrace.elements.columns.named import names_of
+from tailrace.elements.columns.named_records import names_of
 from tailrace.errors import IncompatibleState, short_repr
 from tailrace.state.codecs import msgspec_codec
 from tailrace.state.format import TableInfo

@@ -30,7 +30,7 @@ from tailrace.state.operator_state import BROADCAST, saved_copy
 from tailrace.state.parts import BlockOf
 from tailrace.state.paths import state_file
 from tailrace.state.tables import StateTable
-from tailrace.statedata.dealing import Dealing
+from tailrace.statedata.key_group_split import Dealing
 from tailrace.statedata.stored import StoredCheckpoint
 from tailrace.statedata.values import is_tuple, state_values
 from tailrace.storage.opening import open_folder

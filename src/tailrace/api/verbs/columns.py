@@ -13,7 +13,7 @@ from tailrace.api.sql.dataframe import is_spark_column as is_spark_column
 from tailrace.api.sql.dataframe import tree_of
 from tailrace.api.sql.translation import Translation, check_condition, result
 from tailrace.api.sql.tree import NotTranslated
-from tailrace.elements.columns.common import has_nulls
+from tailrace.elements.columns.common_schema import has_nulls
 from tailrace.elements.columns.expressions import Formula
 from tailrace.errors import GraphError, TypeMismatch
 from tailrace.graph.declared import declared_before

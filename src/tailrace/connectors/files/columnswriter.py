@@ -13,9 +13,9 @@ from tailrace.connectors import hidden
 from tailrace.connectors.files.rolling import Roll
 from tailrace.connectors.filesinks import FileWriter
 from tailrace.connectors.hidden import SinkFolder
-from tailrace.elements.columns.common import fill_nulls, has_nulls
+from tailrace.elements.columns.common_schema import fill_nulls, has_nulls
 from tailrace.elements.columns.misfit import Misfit
-from tailrace.elements.columns.required import filled_batch
+from tailrace.elements.columns.required_fields import filled_batch
 from tailrace.elements.columns.schemas import batch_as
 
 

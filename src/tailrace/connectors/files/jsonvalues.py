@@ -11,7 +11,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.types as t
 
-from tailrace.elements.columns.named import declared_names, names_of
+from tailrace.elements.columns.named_records import declared_names, names_of
 
 
 def encode_json(record: Any) -> bytes:

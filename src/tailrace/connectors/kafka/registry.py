@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from tailrace.elements.columns.named import names_of
+from tailrace.elements.columns.named_records import names_of
 from tailrace.errors import ConfigError, ServiceUnreachable, error_text
 from tailrace.passwords import hide_passwords
 

@@ -20,7 +20,7 @@ from tailrace.connectors.transactional import (
 )
 from tailrace.elements.columns.arrays import column_of_values
 from tailrace.elements.columns.misfit import Misfit
-from tailrace.elements.columns.named import column_lists, names_of
+from tailrace.elements.columns.named_records import column_lists, names_of
 from tailrace.elements.columns.schemas import batch_as
 from tailrace.elements.rows import field_getter
 from tailrace.errors import ConfigError, short_repr

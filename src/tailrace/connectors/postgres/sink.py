@@ -27,7 +27,7 @@ from tailrace.connectors.postgres.target import (
 )
 from tailrace.connectors.transactional import Scope, ServerTransaction, TransactionalSink, TransactionWriter
 from tailrace.elements.columns.misfit import Misfit
-from tailrace.elements.columns.named import column_lists, declared_names, names_of
+from tailrace.elements.columns.named_records import column_lists, declared_names, names_of
 from tailrace.elements.rows import field_getter
 from tailrace.errors import ConfigError
 

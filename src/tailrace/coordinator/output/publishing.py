@@ -1,8 +1,8 @@
 """The publishing of a job's output: behind a checkpoint what sinks prepared is sent to the workers that publish it. When it
 is visible, its manifest is marked, and sinks may forget it.
 
-`JobOutput` keeps the state of one run's output, and carries out what `resolution` makes of it. `lanes` has the messages to
-the workers that publish.
+`JobOutput` keeps the state of one run's output, and carries out what `publish_decision` makes of it. `lanes` has the
+messages to the workers that publish.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tailrace.coordinator.job.timeouts import Limits
 from tailrace.coordinator.output.lanes import OutputPart, PublishingLanes
 from tailrace.coordinator.output.origin import NOTHING, RestoredCheckpoint, StartFrom
 from tailrace.coordinator.output.parts import publish_messages
-from tailrace.coordinator.output.resolution import HeldOutput, OutputState, Resolution, Settlement, resolve
+from tailrace.coordinator.output.publish_decision import HeldOutput, OutputState, Resolution, Settlement, resolve
 from tailrace.protocol.deployment import Published, Settled
 from tailrace.state.manifest import Manifest, Prepared
 

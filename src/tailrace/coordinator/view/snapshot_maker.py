@@ -29,7 +29,7 @@ from tailrace.coordinator.view.job_snapshot import (
 )
 from tailrace.coordinator.view.jobview import JobView
 from tailrace.coordinator.view.lags import LagTrend
-from tailrace.coordinator.view.operators import Reports
+from tailrace.coordinator.view.operator_figures import Reports
 from tailrace.coordinator.view.progress import STALLED_MICROS, inflight_bytes, overall_watermark
 from tailrace.coordinator.view.shape import shape_of
 from tailrace.coordinator.view.tracebacks import line_of

@@ -1,8 +1,8 @@
 """Exact conversion of Python values to Arrow arrays.
 
 If all values are of types that Arrow takes exactly or refuses, Arrow converts them at once. All other values go one by one
-through `fitting`. So do the values of a column that Arrow refused, to find the value that does not fit. Nested types are
-taken apart level by level, and each level goes this way.
+through `single_values`. So do the values of a column that Arrow refused, to find the value that does not fit. Nested types
+are taken apart level by level, and each level goes this way.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tailrace.elements.columns.decimal_arithmetic import EXACT
 from tailrace.elements.columns.encoding import encode
-from tailrace.elements.columns.exact import EXACT
-from tailrace.elements.columns.fitting import FITTINGS, DoesNotFit
 from tailrace.elements.columns.kinds import LISTS, family, plain_type
 from tailrace.elements.columns.misfit import Misfit, refusal
-from tailrace.elements.columns.named import column_lists, names_of
+from tailrace.elements.columns.named_records import column_lists, names_of
+from tailrace.elements.columns.single_values import FITTINGS, DoesNotFit
 
 REFUSALS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError, ValueError)
 """Errors of Arrow for a value that it does not take."""

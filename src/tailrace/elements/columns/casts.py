@@ -26,7 +26,7 @@ from tailrace.elements.columns.arrays import (
 from tailrace.elements.columns.encoding import encode, plain_array
 from tailrace.elements.columns.kinds import LISTS, NUMBERS, family, is_plain, plain_type
 from tailrace.elements.columns.misfit import Misfit
-from tailrace.elements.columns.named import check_names
+from tailrace.elements.columns.named_records import check_names
 from tailrace.elements.columns.pythonlists import python_list
 
 

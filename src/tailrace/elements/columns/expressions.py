@@ -19,7 +19,7 @@ from tailrace.elements.columns.encoding import plain_array
 from tailrace.elements.columns.functions import rule_of
 from tailrace.elements.columns.guards import plainly
 from tailrace.elements.columns.misfit import Misfit
-from tailrace.elements.columns.together import LOOKUPS, Lookup
+from tailrace.elements.columns.mixed_types import LOOKUPS, Lookup
 
 _Value = Callable[[pa.RecordBatch], Any]
 

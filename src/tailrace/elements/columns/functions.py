@@ -15,7 +15,7 @@ import pyarrow.types as t
 from tailrace.elements.columns import guards
 from tailrace.elements.columns.guards import Guard
 from tailrace.elements.columns.kinds import family
-from tailrace.elements.columns.together import LOOKUPS, check_together
+from tailrace.elements.columns.mixed_types import LOOKUPS, check_together
 
 Families = frozenset[str]
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tailrace.elements.columns.common import widen
+from tailrace.elements.columns.common_schema import widen
 from tailrace.elements.keyslots import is_text, is_word
 
 

@@ -8,11 +8,11 @@ import pyarrow as pa
 
 from tailrace.elements.columns.arrays import column_of_values
 from tailrace.elements.columns.casts import column_as
-from tailrace.elements.columns.common import fill_nulls, has_nulls
+from tailrace.elements.columns.common_schema import fill_nulls, has_nulls
 from tailrace.elements.columns.encoding import plain_array
 from tailrace.elements.columns.kinds import is_plain, plain_schema
 from tailrace.elements.columns.misfit import Misfit
-from tailrace.elements.columns.named import check_names, column_lists
+from tailrace.elements.columns.named_records import check_names, column_lists
 
 
 def columns_of(values: list[Any], schema: pa.Schema) -> pa.RecordBatch:

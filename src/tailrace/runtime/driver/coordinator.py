@@ -43,7 +43,7 @@ from tailrace.runtime.driver.user_requests import InspectWorkers, Unheard, Wish,
 from tailrace.runtime.eventloop.clock import monotonic_micros
 from tailrace.runtime.eventloop.selector import EventLoop
 from tailrace.runtime.network.config import WorkerConfig
-from tailrace.runtime.network.doors import WorkerDoor
+from tailrace.runtime.network.coordinator_links import WorkerDoor
 from tailrace.runtime.network.link import TooLarge
 from tailrace.storage.end_of_run import Awaited
 from tailrace.storage.scratch import remove_abandoned

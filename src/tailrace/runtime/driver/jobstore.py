@@ -25,8 +25,8 @@ from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.succession.machine import SuccessorClaim
 from tailrace.errors import error_text
 from tailrace.protocol.deployment import FailureKind
-from tailrace.runtime.driver.copier import Copier
 from tailrace.runtime.driver.monitor import JobMonitor
+from tailrace.runtime.driver.savepoint_copier import Copier
 from tailrace.runtime.driver.warning import StorageWarning
 from tailrace.runtime.eventloop.selector import EventLoop
 from tailrace.runtime.eventloop.storage_thread import StorageThread

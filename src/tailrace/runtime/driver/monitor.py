@@ -21,9 +21,9 @@ from tailrace.errors import RescaleError
 from tailrace.graph.plan import Plan
 from tailrace.graph.sizes import Sizes
 from tailrace.log import last_resort
-from tailrace.runtime.driver.announcing import Announcer
-from tailrace.runtime.driver.answering import Answering, Answers
+from tailrace.runtime.driver.control_server import Answering, Answers
 from tailrace.runtime.driver.joblog import JobLog
+from tailrace.runtime.driver.publication_calls import Announcer
 from tailrace.runtime.driver.size_changes import SizeChanges
 from tailrace.runtime.driver.user_requests import Runner, WishFuture
 from tailrace.runtime.driver.warning import StorageWarning, warn

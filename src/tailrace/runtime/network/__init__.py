@@ -2,6 +2,6 @@
 
 - `link`, `securelink`, `tls`: an authenticated connection that carries messages, with TLS where it is set.
 - `listener`, `dialing`, `binding`: how connections begin, and at which address and ports.
-- `doors`: the coordinator's connections to workers. `peers`, `links`: a worker's connections to other workers.
+- `coordinator_links`: the coordinator's connections to workers. `peers`, `links`: a worker's connections to other workers.
 - `config`: the knowledge of a worker before its first message.
 """

@@ -9,7 +9,7 @@ from tailrace.coordinator.succession.machine import LoggedCoordinator
 from tailrace.errors import error_text
 from tailrace.runtime.driver.jobstore import JobStore
 from tailrace.runtime.eventloop.selector import EventLoop
-from tailrace.runtime.network.doors import WorkerDoor
+from tailrace.runtime.network.coordinator_links import WorkerDoor
 from tailrace.runtime.network.link import endpoint
 from tailrace.runtime.worker.coordinator_lookup import WAIT_SECONDS
 

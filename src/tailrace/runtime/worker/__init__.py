@@ -3,7 +3,7 @@
 - `main_loop`: the main loop of a worker, with sockets, the clock and the storage around the machine.
 - `stepping`, `budget`: when its tasks take their steps, and how much one step may do.
 - `heartbeat`, `watchdog`: the thread that gives signs of life, and reports user code that does not come back.
-- `closeview`, `stack_frames`: the stacks of all threads, and the keys on which the time goes, on request.
+- `thread_samples`, `stack_frames`: the stacks of all threads, and the keys on which the time goes, on request.
 - `executor_end`: whether Spark has decommissioned the executor, as the worker itself sees it.
 - `coordinator_lookup`: the look-up of another coordinator where the worker's own is lost.
 - `interception`, `rebinding`: stand-ins for Python's clocks and random bytes, whose readings are recorded.

@@ -8,9 +8,9 @@ import traceback
 
 from tailrace.protocol.deployment import Inspect, Inspection, UnderWay
 from tailrace.runtime.eventloop.selector import EventLoop
-from tailrace.runtime.worker.closeview import inspection
 from tailrace.runtime.worker.stack_frames import is_ours, operator_in, turn_frames
 from tailrace.runtime.worker.stepping import Stepper
+from tailrace.runtime.worker.thread_samples import inspection
 from tailrace.task.worker.attribution import sendable
 
 SHOWN_AFTER = 1_000_000_000

@@ -14,7 +14,7 @@ from tailrace.connectors.sinks import Collect
 from tailrace.connectors.sources import Collection
 from tailrace.errors import JobAlreadyFinished
 from tailrace.graph.plan import Plan
-from tailrace.runtime.driver.exits import watch
+from tailrace.runtime.driver.program_exit import watch
 from tailrace.runtime.job import JOBS, Job
 from tailrace.spark.cluster.defaults import DEFAULTS
 from tailrace.spark.cluster.session import active_or_local

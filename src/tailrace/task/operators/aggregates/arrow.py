@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from tailrace.api.aggregates import BuiltinAggregate
 from tailrace.elements.batches import Columns, Times
 from tailrace.elements.columns.arrays import REFUSALS, column_of_values
-from tailrace.elements.columns.exact import EXACT
+from tailrace.elements.columns.decimal_arithmetic import EXACT
 from tailrace.elements.columns.misfit import Misfit
 from tailrace.elements.rows import plain_values
 from tailrace.errors import UserCodeError

@@ -22,7 +22,7 @@ from tailrace.api.restore.compatibility import check_shape
 from tailrace.api.restore.kinds import shape_of
 from tailrace.elements.batches import Batch, Columns, Rows
 from tailrace.elements.callables import PLAIN, check_kept
-from tailrace.elements.columns.exact import EXACT
+from tailrace.elements.columns.decimal_arithmetic import EXACT
 from tailrace.elements.columns.schemas import OneSchema
 from tailrace.elements.keygroups import storable
 from tailrace.elements.plainkeys import parts_of

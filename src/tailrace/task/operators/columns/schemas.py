@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from tailrace.elements.columns.common import agreement, widen
+from tailrace.elements.columns.common_schema import agreement, widen
 from tailrace.elements.columns.schemas import OneSchema, text_of
 from tailrace.errors import IncompatibleState
 from tailrace.graph.declared import declared_before, declared_behind, selected_schema

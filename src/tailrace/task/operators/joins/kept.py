@@ -14,7 +14,7 @@ import pyarrow as pa
 from tailrace.api.restore.compatibility import check_shape
 from tailrace.api.restore.kinds import shape_of
 from tailrace.elements.batches import Batch, Columns
-from tailrace.elements.columns.common import widen
+from tailrace.elements.columns.common_schema import widen
 from tailrace.elements.columns.joined import joined_columns, joined_schema
 from tailrace.elements.columns.misfit import Misfit
 from tailrace.elements.columns.schemas import OneSchema, batch_as

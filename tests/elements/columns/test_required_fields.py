@@ -9,7 +9,7 @@ import pytest
 
 from search.value_shapes import scalar_type, value_of
 from tailrace.elements.columns.arrays import column_of_values
-from tailrace.elements.columns.required import filled_batch
+from tailrace.elements.columns.required_fields import filled_batch
 
 INNER = pa.struct([pa.field("a", pa.int32(), nullable=False)])
 REQUIRED: list[tuple[pa.DataType, list[Any]]] = [

@@ -20,7 +20,7 @@ from concurrent.futures import Future
 from tailrace.coordinator.job.failures import Cause
 from tailrace.coordinator.job.lifecycle import JobStatus
 from tailrace.coordinator.view.jobview import JobView
-from tailrace.runtime.driver.exits import watch
+from tailrace.runtime.driver.program_exit import watch
 from tailrace.runtime.job import Job
 
 class Runner(threading.Thread):
@@ -228,7 +228,8 @@ def test_a_program_with_a_handler_of_its_own_keeps_it() -> None:
 
 
 def test_a_job_that_does_not_end_does_not_keep_a_process_that_was_told_to_end() -> None:
-    program = "import tailrace.runtime.driver.exits as exits; exits.PATIENCE = 0.5; Runner.cancel = lambda self: None; "
+    program = "from tailrace.runtime.driver import program_exit; program_exit.PATIENCE = 0.5; "
+    program += "Runner.cancel = lambda self: None; "
     code, out, err = ran(program + ENDLESS + "os.kill(os.getpid(), signal.SIGTERM)")
     assert (code, out) == (-signal.SIGTERM, RAN)
     assert err.endswith(

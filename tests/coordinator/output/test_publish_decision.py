@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from tailrace.coordinator.actions import MarkPublished, MarkSwept
 from tailrace.coordinator.decisions import Tell
 from tailrace.coordinator.output.origin import NOTHING, StartFrom
+from tailrace.coordinator.output.publish_decision import HeldOutput, OutputState, resolve
 from tailrace.coordinator.output.publishing import JobOutput
-from tailrace.coordinator.output.resolution import HeldOutput, OutputState, resolve
 from tailrace.protocol.deployment import NotPublished, Publish, Published, Settled
 from tailrace.state.manifest import Manifest, Prepared, has_more
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tailrace.elements.columns.exact import EXACT
+from tailrace.elements.columns.decimal_arithmetic import EXACT
 
 _EPOCH_NAIVE = datetime(1970, 1, 1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

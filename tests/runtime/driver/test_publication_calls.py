@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from tailrace.runtime.driver.announcing import Announcer
+from tailrace.runtime.driver.publication_calls import Announcer
 
 
 class Told:

@@ -19,7 +19,7 @@ from tailrace.state.format import Index, OperatorPart, TableInfo
 from tailrace.state.parts import BlockOf
 from tailrace.state.paths import SAVEPOINT
 from tailrace.state.ttl_lifetimes import Expiry
-from tailrace.statedata.dealing import Dealing
+from tailrace.statedata.key_group_split import Dealing
 from tailrace.statedata.newcheckpoint import CheckpointPlan, complete
 from tailrace.statedata.stored import StoredCheckpoint
 from tailrace.statedata.writing import KeptTables, OperatorJob
