@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.coordinator.view.test_snapshots import SECOND, Watched, plan_of, report, scores
 from typer.testing import CliRunner
 
 from tailrace.cli import control, watching
@@ -23,6 +22,7 @@ from tailrace.coordinator.view.summary import span_text
 from tailrace.elements.timestamps import MIN_TIME
 from tailrace.protocol.deployment import FailureKind, InputTime
 from tests.coordinator.view.test_diagnosis import loop, timed, timed_report
+from tests.coordinator.view.test_snapshot_maker import SECOND, Watched, plan_of, report, scores
 
 
 class Answering:

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.coordinator.view.test_snapshots import SECOND, Watched, plan_of, report, scores
 
 import tailrace as tr
 from tailrace.coordinator.actions import Restarting
@@ -19,6 +18,7 @@ from tailrace.coordinator.view.slices import SizeFigures, Slices, SliceStatus
 from tailrace.coordinator.view.snapshot_maker import SnapshotMaker
 from tailrace.elements.timestamps import MIN_TIME
 from tailrace.protocol.deployment import FailureKind, InputTime, SubtaskReport, UnderWay
+from tests.coordinator.view.test_snapshot_maker import SECOND, Watched, plan_of, report, scores
 
 
 def held(shot: JobSnapshot) -> list[tuple[str, str]]:
