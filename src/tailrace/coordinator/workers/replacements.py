@@ -234,8 +234,10 @@ class Replacements:
         claims, restored, newest = self._durability.claims, self._durability.output.restored, self._durability.newest
         in_flight = [] if restored.manifest is None else [*restored.manifest.in_flight]
         peers = self._roster.peers()
-        # A standby may depend on what of another lost worker nobody else knows.
-        hot = slots[0].hot if len(slots) == 1 else 0
+        # A standby may depend on what of another lost worker nobody else knows. And its barriers went behind all that it
+        # had made: it does not know what those of the lost worker overtook, which their readers have behind them.
+        overtaken = newest is not None and bool(newest[1].in_flight)
+        hot = slots[0].hot if len(slots) == 1 and not overtaken else 0
         decided: Decisions = []
         for slot in slots:
             peer = next(one for one in peers if one.slot == slot.index)
