@@ -12,12 +12,15 @@ from typing import Any
 
 from search import changes, followed, marks, outages, servers, stops
 from search.__main__ import search
-from search.planted.patches import CHANGES, FOLLOWED, MARKS, OUTAGES, RANDOM, SERVERS, STOPS, Bug
+from search.campaigns.each_step import Way
+from search.planted.patches import CHANGES, EACH_STEP, FOLLOWED, MARKS, OUTAGES, RANDOM, SERVERS, STOPS, Bug
 from search.planted.table import BUGS, plant
 from search.random_flows.hunting import hunt
 from search.replay import replays
-from search.scenarios import Scenario
+from search.scenarios import Scenario, run_scenario
 
+EVERY = 5
+"""Turns from one step to the next, where a bug is looked for at each step."""
 TURNS = 20_000
 """Number of turns after which a golden program with a bug in it counts as one that never ends."""
 
@@ -28,7 +31,8 @@ class Found:
 
     bug: str
     search: str
-    """Name of the golden program, or "random", "outages", "servers", "marks", "followed", "stops" or "changes"."""
+    """Name of the golden program, or "random", "outages", "servers", "marks", "followed", "stops", "changes" or "each
+    step"."""
     seed: int
     wrong: tuple[str, ...]
     seconds: float
@@ -90,6 +94,16 @@ def _replays(bug: Bug, seeds: range) -> tuple[int, list[str]] | None:
     return None
 
 
+def _each_step(bug: Bug, steps: range) -> tuple[int, list[str]] | None:
+    way: Way = bug.tune(None)
+    turns, _ = way.turns()
+    for step in steps:
+        verdict = run_scenario(way.at(step * EVERY, turns))
+        if verdict.wrong:
+            return step, verdict.wrong
+    return None
+
+
 SEARCHES = {
     RANDOM: _random,
     **{
@@ -98,6 +112,7 @@ SEARCHES = {
     },
     STOPS: _stops,
     CHANGES: _changes,
+    EACH_STEP: _each_step,
 }
 """Searches for bugs that no golden program shows."""
 

@@ -53,7 +53,7 @@ def elastic(made: Scenario) -> Scenario:
     """The scenario with an elastic job, on a cluster that loses task slots and gets them back, with requests of other sizes
     and faults meanwhile. There are slots for the least number of workers all the time."""
     made = rescaled(made)
-    if not _follows(made.program):
+    if not follows_slots(made.program):
         return made
     rng = random.Random(f"tailrace elastic {made.seed}")
     least = rng.choice([1, 1, 2]) if PROGRAMS[made.program].sinks is None else 2
@@ -74,7 +74,7 @@ def elastic(made: Scenario) -> Scenario:
 
 
 @cache
-def _follows(program: str) -> bool:
+def follows_slots(program: str) -> bool:
     """True if operators of a golden program have the parallelism of the environment, or 1."""
     env = tr.Environment(parallelism=2, max_parallelism=4)
     PROGRAMS[program].build(env, 1, None).sink_to(tr.sinks.Collect())

@@ -25,11 +25,15 @@ STOPS = "stops"
 CHANGES = "changes"
 """Name of the search through programs that change between two starts."""
 
+EACH_STEP = "each step"
+"""Name of the search in which one event happens at each step of a short run. The tune of a bug gives the way to run it
+(`search.campaigns.each_step`), and a seed is the number of a step."""
+
 
 @dataclass(frozen=True)
 class Bug:
     """A bug: its name, and the program that shows it soonest; or `RANDOM`, `OUTAGES`, `SERVERS`,
-    `MARKS`, `FOLLOWED`, `STOPS` or `CHANGES`."""
+    `MARKS`, `FOLLOWED`, `STOPS`, `CHANGES` or `EACH_STEP`."""
 
     name: str
     program: str

@@ -6,6 +6,9 @@ from dataclasses import replace
 from typing import Any
 from unittest import mock
 
+import msgspec
+
+from search.campaigns.each_step import Way
 from search.campaigns.replacements import (
     coordinators_lost,
     failing,
@@ -15,9 +18,10 @@ from search.campaigns.replacements import (
     replacing,
     standing_by,
 )
-from search.planted.patches import Bug, Patches, method
+from search.planted.patches import EACH_STEP, Bug, Patches, method
 from search.scenarios import MS, Scenario
 from tailrace.coordinator.durability.checkpoints import CheckpointSettings
+from tailrace.coordinator.durability.durability import Durability
 from tailrace.coordinator.durability.incarnation_claims import IncarnationClaims
 from tailrace.coordinator.machine import Coordinator
 from tailrace.coordinator.workers.first_failures import FirstFailures
@@ -334,7 +338,50 @@ def _followed_in_one_executor(made: Scenario) -> Scenario:
     return replace(made, faults=(Fault(40, "kill", 0, after="commit 3 done"),))
 
 
+def _before_the_commit() -> Patches:
+    """Bug: a replacement restores the newest complete checkpoint, though the manifest of the next one is on its way."""
+
+    def make(query: Any) -> Any:
+        def hasty(self: Replacements) -> Any:
+            with mock.patch.object(Durability, "committing", False):
+                return query(self)
+
+        return hasty
+
+    return [method(Replacements, "query", make)]
+
+
+def _overtaken_unknown() -> Patches:
+    """Bug: a hot standby goes on, though barriers of the lost worker have overtaken what its own ones have not."""
+
+    def make(resume: Any) -> Any:
+        def hasty(self: Replacements, plan: bytes) -> Any:
+            newest = self._durability.newest
+            if newest is not None and any(self._roster.slots[slot].hot for slot in self._takeovers.active):
+                newest = newest[0], msgspec.structs.replace(newest[1], in_flight={})
+            with mock.patch.object(self._durability, "newest", newest):
+                return resume(self, plan)
+
+        return hasty
+
+    return [method(Replacements, "resume", make)]
+
+
 REPLACING_BUGS = (
+    Bug(
+        "a worker is replaced while a manifest is on its way",
+        EACH_STEP,
+        _before_the_commit,
+        lambda _: Way("counted", "kill", standbys="started"),
+        seed=32,
+    ),
+    Bug(
+        "a hot standby goes on behind what was overtaken",
+        EACH_STEP,
+        _overtaken_unknown,
+        lambda _: Way("windowed", "move-late", "unaligned", "hot"),
+        seed=178,
+    ),
     Bug("a hot standby does not know what it has", "counted", _nothing_had, _followed_for_long),
     Bug("a hot standby is given another slice", "counted", _slices_dealt_anew, _followed_in_one_executor),
     Bug("what a hot standby withheld is lost", "counted", _withheld_lost, _followed_for_long),
