@@ -89,7 +89,13 @@ def elastic_with_standbys(made: Scenario) -> Scenario:
     """As `elastic`, where lost workers are replaced while the others go on."""
     made = elastic(made)
     rng = random.Random(f"tailrace elastic with standbys {made.seed}")
-    return replace(made, replaces=True, depth=rng.choice([1, 1, 2]), spares=rng.choice([0, 1, 2]))
+    return _some_hot(replace(made, replaces=True, depth=rng.choice([1, 1, 2]), spares=rng.choice([0, 1, 2])))
+
+
+def _some_hot(made: Scenario) -> Scenario:
+    """The scenario in which, in one of four, each worker has a hot standby, whatever size the job has."""
+    rng = random.Random(f"tailrace hot in all sizes {made.seed}")
+    return replace(made, hot=True, spares=made.parallelism) if rng.random() < 0.25 else made
 
 
 def autoscaled(made: Scenario) -> Scenario:
@@ -119,7 +125,7 @@ def rescaled_with_standbys(made: Scenario) -> Scenario:
     """As `rescaled`, where lost workers are replaced while the others go on."""
     made = rescaled(made)
     rng = random.Random(f"tailrace rescaled with standbys {made.seed}")
-    return replace(
+    made = replace(
         made,
         replaces=True,
         depth=rng.choice([1, 1, 2]),
@@ -127,6 +133,7 @@ def rescaled_with_standbys(made: Scenario) -> Scenario:
         executor_slots=rng.choice([0, 0, 2]),
         kept=rng.choice([0, 300, made.kept]),
     )
+    return _some_hot(made)
 
 
 def _request(rng: random.Random, size: int) -> Fault:

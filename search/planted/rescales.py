@@ -9,7 +9,7 @@ from unittest import mock
 
 from msgspec.structs import replace as replace_struct
 
-from search.campaigns.rescales import autoscaled, elastic, rescaled
+from search.campaigns.rescales import autoscaled, elastic, elastic_with_standbys, rescaled
 from search.planted.patches import Bug, Patches, method
 from search.scenarios import MS, Scenario
 from tailrace.coordinator.course import Course
@@ -129,6 +129,19 @@ def _beyond_its_bounds() -> Patches:
     return [method(Scaler, "__init__", make)]
 
 
+def _forgets_standbys() -> Patches:
+    """Bug: where fewer workers come than were to join, standbys that were started meanwhile are forgotten."""
+
+    def make(fewer: Any) -> Any:
+        def forgetful(self: Roster, count: int, standbys: int) -> Any:
+            with mock.patch.object(Roster, "_end_standbys", lambda self: []):
+                return fewer(self, count, standbys)
+
+        return forgetful
+
+    return [method(Roster, "expect_fewer", make)]
+
+
 def _waits_unaware() -> Patches:
     """Bug: a coordinator that waits for task slots does not look whether another start has taken the job over."""
     return [method(IncarnationClaims, "check_at", lambda check_at: lambda self, runs: None)]
@@ -181,5 +194,12 @@ RESCALE_BUGS = (
     Bug("a new size is judged by the load of the one before", "counted", _judged_at_once, autoscaled),
     Bug("a size that is too large for a moment is given up", "counted", _shrinks_at_once, autoscaled, seed=3),
     Bug("the load decides on more workers than there may be", "counted", _beyond_its_bounds, autoscaled),
+    Bug(
+        "standbys of a size that does not come are forgotten",
+        "counted",
+        _forgets_standbys,
+        elastic_with_standbys,
+        seed=5,
+    ),
     Bug("two drivers wait for the slots of each other", "counted", _waits_unaware, _two_wait, seed=3),
 )

@@ -41,6 +41,7 @@ from tailrace.coordinator.actions import (
     WorkerReplaced,
 )
 from tailrace.coordinator.machine import Coordinator
+from tailrace.errors import InternalError
 from tailrace.protocol import message_codec
 from tailrace.protocol.deployment import FailureKind, Hello, Welcome
 from tailrace.protocol.replay import Copies
@@ -67,6 +68,8 @@ class Drivers:
         self._cluster = cluster
         self._storage = storage
         self._workers = workers
+        self._launched: set[tuple[int, int, int]] = set()
+        """Starts of Spark jobs so far: the party of the driver, the place, and the number."""
         self.job = job
         self.causes: list[Any] = []
         """Causes of the restarts of the job, and failures for which a worker was replaced, in order."""
@@ -221,6 +224,10 @@ class Drivers:
             case Send():
                 self._to_worker(driver, action)
             case Launch():
+                start = (driver.party, action.slot, action.launch)
+                if start in self._launched:
+                    raise InternalError(f"R3: start {action.launch} of place {action.slot} is made twice", ())
+                self._launched.add(start)
                 self._workers.launch(driver, action.slot, action.launch)
             case Kill():
                 self._cancel(driver, action)

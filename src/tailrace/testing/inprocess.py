@@ -199,13 +199,16 @@ def _elastic(
     check_elastic(plan, elastic.least, elastic.most)
     slots = 0 if conditions is None else conditions.slots
     allow = options.get("allow_dropped_state", False)
-    more = options.get("spares", 0) if options.get("replaces") else 0
+    spares = options.get("spares", 0) if options.get("replaces") else 0
+
+    def standbys(workers: int) -> int:
+        return workers if options.get("hot") and spares else spares
 
     def make(workers: int) -> JobSize:
         sized = plan_of_size(plan, workers)
-        return replace(size_of(sized, size_bytes(workers), size_text(workers), allow), standbys=more)
+        return replace(size_of(sized, size_bytes(workers), size_text(workers), allow), standbys=standbys(workers))
 
-    sizes = replace(elastic_of(env.sizing, make, lambda workers: workers + more), **waits)
+    sizes = replace(elastic_of(env.sizing, make, lambda workers: workers + standbys(workers)), **waits)
     return sizes, plan_of_size(plan, sizes.clamp(slots or elastic.most))
 
 

@@ -16,8 +16,7 @@ def rescale(cluster: Cluster, job: DrivenJob, sizes: Sizes, who: Callable[[Resca
     """Requests another size of the newest driver's job; `who` takes the answer. Raises `GraphError` for one that the
     dataflow cannot have."""
     driver, plan = cluster.driver, plan_of_size(job.plan, sizes)
-    size = replace(
-        size_of(plan, size_bytes(sizes), size_text(sizes), job.allow_dropped_state), standbys=job.standbys or 0
-    )
+    standbys = plan.slots if job.hot and job.standbys else job.standbys or 0
+    size = replace(size_of(plan, size_bytes(sizes), size_text(sizes), job.allow_dropped_state), standbys=standbys)
     driver.coordinator.rescale(who, size, driver.now())
     cluster.coordinate(driver)

@@ -4,7 +4,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.coordinator.actions import Stalled
+from tailrace.coordinator.actions import Kill, Launch, Stalled
 from tailrace.coordinator.view.progress import overall_watermark
 from tailrace.coordinator.workers.roster import Roster
 from tailrace.elements.timestamps import MAX_TIME, MIN_TIME
@@ -41,6 +41,21 @@ def test_the_roster_is_ready_when_every_slot_is_held() -> None:
     roster.admit(hello(0), 0)
     assert roster.ready
     assert roster.peers() == [Peer(0, "h0", 1000, 1), Peer(1, "h1", 1001, 1)]
+
+
+def test_no_two_spark_jobs_have_one_number_where_fewer_workers_come_than_were_to_join() -> None:
+    """Standbys are started while a job is about to grow, since it runs again behind a loss. Then one worker of two comes,
+    and others stand by behind fewer slots. A Spark job of those before that ended later was taken for one that a user had
+    cancelled, and the job was cancelled with it."""
+    roster = Roster(1, standbys=1)
+    decided = [*roster.launch(), *roster.standbys.fill(), *roster.prepare(3, 2), *roster.standbys.fill()]
+    before = [one.start for one in roster.standbys.all]
+    roster.admit(msgspec.structs.replace(hello(1), launch=2), 5)
+    assert roster.arrivals == 1
+    decided += [*roster.expect_fewer(2, 2), *roster.standbys.fill()]
+    starts = [(one.slot, one.launch) for one in decided if isinstance(one, Launch)]
+    assert len(starts) == len(set(starts)) and set(before) <= set(starts)
+    assert set(before) <= {(one.slot, one.launch) for one in decided if isinstance(one, Kill)}
 
 
 PLACES = st.integers(0, 3)

@@ -20,6 +20,7 @@ class WorkerPlace:
     """A place of a worker, for a slot or a standby: the process that holds it, and the Spark jobs that run for it.
 
     Invariant R1: `epoch` grows with every hello and never decreases: messages under an older one are dropped.
+    Invariant R3: no two Spark jobs are started under one number of one place, whatever sizes the job has meanwhile.
     """
 
     index: int

@@ -439,7 +439,8 @@ class Roster:
         return [act for slot, one in zip(lacking, self.spare, strict=False) for act in self._move_in(one, slot)]
 
     def expect_fewer(self, count: int, standbys: int) -> Decisions:
-        """Lets the job have only so many slots, of those for which workers were started: these have come."""
+        """Lets the job have only so many slots, of those for which workers were started: these have come. Standbys that were
+        started meanwhile are ended: others are to have their places, and would have the numbers of their Spark jobs."""
         come = [self.outside[index] for index in range(count, self.target) if self.outside[index].connected]
         lacking = [self.outside[index] for index in range(len(self.slots), count) if not self.outside[index].connected]
         decided = [act for slot, one in zip(lacking, come, strict=True) for act in self._move_in(one, slot)]
@@ -447,6 +448,7 @@ class Roster:
             self.outside[index].start = None
             decided += self.outside[index].kill()
         self.target = count
+        decided += self._end_standbys()
         self._renew_standbys(standbys)
         return decided
 
