@@ -28,8 +28,7 @@ from typing import Any
 import psutil
 
 import tailrace as tr
-from search.campaigns.on_spark import CONF
-from search.campaigns.spark_kills import KillsOutcome, spark_at
+from search.campaigns.spark_places import CONF, SparkOutcome, spark_at
 from search.seeds import report, run_seeds, seeds_of
 
 MOST = 4
@@ -208,7 +207,7 @@ def _check(counts: Counter[str], found: list[str], offered: int) -> None:
         raise Wrong("lines have other keys, or other numbers among those of their key")
 
 
-def look(spark: Any, seed: int, kills: int, shown: bool) -> KillsOutcome:
+def look(spark: Any, seed: int, kills: int, shown: bool) -> SparkOutcome:
     """Runs one seed. Prints a line."""
     rng, began, wrong = random.Random(f"tailrace allocation {seed}"), time.monotonic(), ""
     folder = Path(tempfile.mkdtemp(prefix="tailrace-allocation-"))
@@ -252,7 +251,7 @@ def look(spark: Any, seed: int, kills: int, shown: bool) -> KillsOutcome:
     print(f"{text} | {wrong} | {folder}" if wrong else text, flush=True)
     if not wrong:
         shutil.rmtree(folder, ignore_errors=True)
-    return KillsOutcome(text, [wrong] if wrong else [], counts)
+    return SparkOutcome(text, [wrong] if wrong else [], counts)
 
 
 def session() -> Any:

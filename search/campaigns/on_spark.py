@@ -1,15 +1,18 @@
 """Golden programs on real Spark, each with one drawn way of running and one drawn loss: the pairs that the simulator runs by
 the thousand, with processes, sockets and files.
 
-    TAILRACE_MASTER='local-cluster[3,2,1024]' python -m search.campaigns.on_spark --seeds 0:10
+    python -m search.campaigns.on_spark --seeds 0:10 --on standalone
 
-Prints a line for each run. The exit code is 1 where a run gave another result than the program has, or did not end.
+Prints a line for each run, and at the end what all of them have had: runs of each kind, losses, restarts, replaced workers,
+changes of size. The exit code is 1 where a run gave another result than the program has, or did not end.
 """
 
 from __future__ import annotations
 
 import argparse
 import base64
+import contextlib
+import logging
 import os
 import pickle
 import random
@@ -21,6 +24,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -28,87 +32,40 @@ from unittest import mock
 import psutil
 
 import tailrace as tr
-from search.programs.golden import LOOPS, PROGRAMS, SILENT
-from search.seeds import seeds_of
+from search.campaigns.spark_draws import LOSSES, SparkRun, draw
+from search.campaigns.spark_places import CONF, PLACES, SparkOutcome, spark_at
+from search.programs.golden import PROGRAMS
+from search.seeds import report, run_seeds, seeds_of
+from tailrace.api.connectors import NOTHING_YET
 from tailrace.coordinator.job.timeouts import Limits
+from tailrace.coordinator.workers.rescaling import ElasticSizes
 from tests import buckets
 
-EXECUTORS = 3
-MASTER = f"local-cluster[{EXECUTORS},2,1024]"
+EXECUTORS, CORES = 3, 2
+MASTER = f"local-cluster[{EXECUTORS},{CORES},1024]"
 """Three executors with two task slots each, each a process with processes of its own."""
 SECONDS = 4.0
-"""The time in which a program reads its input, so that checkpoints and losses come before its end."""
+"""The time in which a program would read its input at its rate."""
+BEGINNING, SLOWER = 0.4, 12
+"""The share of the input that is read at this rate. The rest comes at a rate so many times slower until losses have come,
+so that these come before the end, however busy the machine is."""
 LEASE = 3.0
 """The seconds after which a frozen worker counts as lost, so that a run does not wait ten."""
 PATIENCE = 120.0
 """The seconds within which a run ends, whatever happens to it."""
-
-PLAIN = (
-    "counted",
-    "by_classes",
-    "aggregated",
-    "windowed",
-    "in_columns",
-    "in_event_time",
-    "in_place",
-    "joined",
-    "in_splits",
-)
-NESTED = ("nested", "entered_inside")
-ROUNDS = ("shared_out", "judged", "widened", "apart", "within_hours")
-"""Programs with rounds."""
-LOSSES = ("worker", "executor", "two workers", "move", "exception", "frozen worker")
+LEAST, MOST = 1, 3
+"""The bounds of the size of an elastic job."""
+WAIT = 1.5
+"""The seconds that it waits for task slots before it goes on with fewer workers."""
 
 
-@dataclass(frozen=True)
-class SparkRun:
-    """One run: a program, the way in which it runs, and what is lost meanwhile."""
-
-    seed: int
-    program: str
-    parallelism: int
-    policy: str
-    """The mode of checkpoints, with `continuous` where records in flight are written all the time."""
-    state: str
-    place: str
-    """The storage of checkpoints: "files" or "S3"."""
-    standby: str
-    """"no standby", "started" (a process is started when a worker is lost), "ready" or "two at once"."""
-    then: str
-    """What a user does meanwhile: "nothing", "a savepoint", "a stop" behind which the job starts again, or "another size",
-    and back."""
-    losses: tuple[str, ...]
-
-    @property
-    def ways(self) -> tuple[str, ...]:
-        """The way of running, without the program."""
-        return self.policy, self.state, self.place, self.standby, self.then
-
-    @property
-    def text(self) -> str:
-        losses = ", then ".join(self.losses)
-        return (
-            f"seed {self.seed}: {self.program} x{self.parallelism}, {self.policy}, {self.state}, {self.place}, "
-            f"{self.standby}, {self.then}; lost: {losses}"
-        )
-
-
-def draw(seed: int) -> SparkRun:
-    """The run of a seed."""
-    rng, sizes = random.Random(f"tailrace on spark {seed}"), random.Random(f"tailrace sizes on spark {seed}")
-    kinds = (PLAIN, NESTED, ROUNDS, [name for name in LOOPS if name not in (*SILENT, *NESTED, *ROUNDS)])
-    made = SparkRun(
-        seed,
-        rng.choice(rng.choice(kinds)),
-        rng.choice([2, 2, 3]),
-        rng.choice(["aligned", "unaligned", "capped", "continuous"]),
-        rng.choice(["memory", "disk"]),
-        rng.choice(["files", "files", "S3"]),
-        rng.choice(["no standby", "started", "ready", "ready", "two at once"]),
-        rng.choice([sizes.choice(["nothing", "another size"]), "nothing", "a savepoint", "a stop"]),
-        tuple(rng.choice(LOSSES) for _ in range(rng.choice([1, 1, 2]))),
-    )
-    return made if PROGRAMS[made.program].replaced else replace(made, standby="no standby")
+STANDBYS = {
+    "no standby": None,
+    "started": tr.StandbyConfig(replicas=0),
+    "ready": tr.StandbyConfig(),
+    "two at once": tr.StandbyConfig(depth=2),
+    "hot": tr.StandbyConfig(mode="hot"),
+}
 
 
 # A run.
@@ -132,6 +89,104 @@ class Raising:
         raise RaisedOnce(f"as {self.flag} demands")
 
 
+class LastingSequence(tr.sources.Sequence):
+    """Numbers, of which the later ones take their time until there is a file."""
+
+    over = ""
+    """The path of the file."""
+
+    def reader(self, split: Any, position: Any = None) -> tr.Reader:
+        numbers = super().reader(split, position)
+        if self.end is None or self.rate is None:
+            return numbers
+        later = self.start + BEGINNING * (self.end - self.start)
+        return _LastingReader(numbers, self.over, later, SLOWER * split[1] / self.rate)
+
+
+class _LastingReader(tr.Reader):
+    def __init__(self, numbers: Any, over: str, later: float, pause: float) -> None:
+        self.numbers, self.over, self.later, self.pause = numbers, over, later, pause
+        self.due = 0.0
+
+    def read(self, limit: int, now: float) -> Any:
+        if self.numbers.at < self.later:
+            return self.numbers.read(limit, now)
+        if os.path.exists(self.over):
+            self.numbers.pace.rate = None
+            return self.numbers.read(limit, now)
+        if now < self.due:
+            return NOTHING_YET
+        self.due = now + self.pause
+        return self.numbers.read(1, now)
+
+    def next_at(self, now: float) -> float:
+        later = self.numbers.at >= self.later
+        return min(now + 0.1, self.due) if later else float(self.numbers.next_at(now))
+
+    @property
+    def position(self) -> Any:
+        return self.numbers.position
+
+
+class OtherTasks:
+    """The tasks of another party, in a Spark job each: they run where there are free slots, and wait for others."""
+
+    def __init__(self, spark: Any, over: Path) -> None:
+        """`over`: the file behind which they end."""
+        self._context, self._over = spark.sparkContext, over
+        self._threads: list[threading.Thread] = []
+        self._ends: threading.Timer | None = None
+
+    def take(self, count: int, seconds: float) -> None:
+        """Starts so many tasks, which last so many seconds."""
+        from pyspark import InheritableThread
+
+        self._ends = threading.Timer(seconds, self._over.touch)
+        self._threads = [InheritableThread(target=self._run) for _ in range(max(0, count))]
+        for thread in (*self._threads, self._ends):
+            thread.start()
+
+    def wait(self) -> None:
+        """Until they have ended."""
+        for thread in self._threads:
+            thread.join(PATIENCE)
+
+    def close(self) -> None:
+        """Ends them."""
+        if self._ends is not None:
+            self._ends.cancel()
+            self._over.touch()
+            self.wait()
+
+    def _run(self) -> None:
+        path = str(self._over)
+
+        def task(_: int) -> None:
+            import os
+            import time
+
+            while not os.path.exists(path):
+                time.sleep(0.02)
+
+        with contextlib.suppress(Exception):  # its executor is killed, and Spark may give it up
+            self._context.parallelize([0], 1).foreach(task)
+
+
+class _Sizes(logging.Handler):
+    """Counts the changes of size that jobs report."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: Counter[str] = Counter()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if "moves from %d to %d workers" in record.msg and isinstance(record.args, tuple):
+            _, before, after, *_ = record.args
+            self.counts["grew" if int(str(after)) > int(str(before)) else "shrank"] += 1
+        elif "in place of" in record.msg:
+            self.counts["decisions by the load"] += 1
+
+
 class _Life:
     """A run under way."""
 
@@ -141,7 +196,9 @@ class _Life:
         self.options = {"files": {}, "S3": buckets.options(s3)}[run.place]
         self.rng = random.Random(f"tailrace life on spark {run.seed}")
         self.program = PROGRAMS[run.program]
-        self.restarts = self.replaced = 0
+        self._over = folder / "over"
+        """The file behind which the input ends without delay."""
+        self.counts: Counter[str] = Counter()
         self.stopped: list[str] = []
         self.happened: list[str] = []
         self.job = self._start(run.parallelism, None)
@@ -149,16 +206,30 @@ class _Life:
     def wrong(self) -> str:
         """Runs the program to its end. Returns what is wrong; empty where nothing is."""
         user = threading.Thread(target=self._use, daemon=True)
-        for turn, loss in enumerate(self.run.losses):
-            self._wait_a_while()
-            if turn == 0 and self.run.then != "nothing":
-                user.start()
-            if self.rng.random() < 0.5:
-                time.sleep(self.rng.uniform(0.0, 0.5))
-            if self.job.is_active:
-                self._lose(loss)
-        if self.run.then != "nothing" and user.is_alive():
-            user.join(PATIENCE)
+        others = OtherTasks(self.spark, self.folder / "others")
+        with contextlib.closing(others):
+            for turn, loss in enumerate(self.run.losses):
+                self._wait_a_while()
+                if turn == 0 and self.run.then != "nothing":
+                    user.start()
+                if turn == 0 and self.run.size == "elastic":
+                    others.take(self._free() + self.rng.choice([1, 2, 3]), self.rng.uniform(2 * WAIT, 4 * WAIT))
+                if turn == len(self.run.losses) - 1 and self.rng.random() < (0.6 if self.run.kind == "rounds" else 0.2):
+                    self._over.touch()  # this loss comes behind the input, or at its end
+                if self.rng.random() < 0.5:
+                    time.sleep(self.rng.uniform(0.0, 0.5))
+                if self.job.is_active:
+                    self._lose(loss)
+            if self.run.then != "nothing" and user.is_alive():
+                user.join(PATIENCE)
+            if self.run.size != "fixed":
+                others.wait()
+                _until(lambda: not self.job.is_active or (self._is_running() and self._workers() == MOST), 3 * WAIT)
+            self._over.touch()
+            wrong = self._wrong_in_the_end()
+        return wrong
+
+    def _wrong_in_the_end(self) -> str:
         if not self.job.await_termination(PATIENCE):
             self.job.cancel()
             return f"it did not end: {self._story()}"
@@ -193,22 +264,19 @@ class _Life:
             persist_inflight=persist,
             max_inflight_bytes=2_000 if run.policy == "capped" else 64 << 20,
         )
-        standby = {
-            "no standby": None,
-            "started": tr.StandbyConfig(replicas=0),
-            "ready": tr.StandbyConfig(),
-            "two at once": tr.StandbyConfig(depth=2),
-        }[run.standby]
+        scale = tr.Autoscale(target_busy=self.rng.choice([0.005, 0.05]), lag=30, cooldown=0.4)
         env = tr.Environment(
             self.spark,
-            parallelism=parallelism,
+            parallelism=parallelism if run.size == "fixed" else tr.Elastic(LEAST, MOST, wait=WAIT),
+            autoscale=scale if run.size == "autoscaled" else None,
             checkpoint=checkpoint,
             restart=tr.FixedDelay(attempts=20, delay=0.05),
             state_backend=run.state,
-            standby=standby,
+            standby=STANDBYS[run.standby],
         )
-        seconds = SECONDS * (2 if run.then == "another size" else 1)  # else the input ends before it has it
-        stream = self.program.build(env, self.n, self.n / seconds)
+        lasting = type("Lasting", (LastingSequence,), {"over": str(self._over)})
+        with mock.patch.object(tr.sources, "Sequence", lasting):
+            stream = self.program.build(env, self.n, self.n / SECONDS)
         rows: Any = stream if stream.form == "rows" else stream.to_rows()
         lines = rows.map(Raising(str(self.folder / "raise")), uid="raising")
         lines.sink_to(tr.sinks.TextFiles(str(self.folder / "out")), uid="out")
@@ -237,9 +305,17 @@ class _Life:
         except tr.TailraceError as error:
             self.happened.append(f"{self.run.then} was refused: {str(error)[:200]}")
 
+    def _free(self) -> int:
+        """The task slots that the job leaves free, about."""
+        standby, workers = STANDBYS[self.run.standby], self._workers()
+        return EXECUTORS * CORES - workers - (0 if standby is None else standby.processes(workers, CORES))
+
+    def _workers(self) -> int:
+        return sum(not one.change for one in self.job.slices)
+
     def _count(self) -> None:
-        self.restarts += self.job.restarts
-        self.replaced += sum(one.replaced for one in self.job.slices)
+        self.counts["restarts"] += self.job.restarts
+        self.counts["replaced workers"] += sum(one.replaced for one in self.job.slices)
 
     def _story(self) -> str:
         error = self.job.exception()
@@ -311,17 +387,8 @@ def _until(what: Callable[[], bool], seconds: float) -> bool:
 # All of them.
 
 
-CONF = {
-    "spark.ui.enabled": "false",
-    "spark.log.level": "FATAL",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.decommission.enabled": "true",
-    "spark.executor.memory": "768m",
-    "spark.executor.maxNumFailures": "1000",
-    "spark.deploy.maxExecutorRetries": "-1",
-    "spark.executorEnv.PYTHONPATH": str(Path(__file__).parents[2]),
-}
-"""Settings of a Spark whose executors are killed again and again."""
+ON_EACH = {"spark.executor.cores": str(CORES), "spark.cores.max": str(EXECUTORS * CORES)}
+"""Settings by which a standalone cluster starts as many executors as a `local-cluster` has."""
 
 
 def session() -> Any:
@@ -329,43 +396,59 @@ def session() -> Any:
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master(os.environ.get("TAILRACE_MASTER", MASTER)).appName("chance")
-    for name, value in CONF.items():
+    for name, value in (CONF | ON_EACH).items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 
 
-def look(spark: Any, s3: str, seed: int) -> str:
-    """Runs one seed. Returns what is wrong; empty where nothing is. Prints a line."""
-    run = draw(seed)
+def look(spark: Any, s3: str, seed: int) -> SparkOutcome:
+    """Runs one seed. Prints a line."""
+    run, sizes = draw(seed), _Sizes()
     executors = spark.sparkContext._jsc.sc().getExecutorMemoryStatus
     assert _until(lambda: executors().size() >= EXECUTORS + 1, 60.0), "the executors that were lost have no successors"
     began = time.monotonic()
+    logging.getLogger("tailrace").addHandler(sizes)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         (Path(folder) / "out").mkdir()
         life = _Life(spark, s3, run, Path(folder))
         wrong = life.wrong()
-    print(
-        f"{'WRONG' if wrong else 'right'} {time.monotonic() - began:.0f} s, {life.restarts} restarts, "
-        f"{life.replaced} replaced | {run.text} | {'; '.join(life.happened)}{' | ' + wrong if wrong else ''}",
-        flush=True,
+    logging.getLogger("tailrace").removeHandler(sizes)
+    counts = life.counts + sizes.counts
+    text = (
+        f"{'WRONG' if wrong else 'right'} {time.monotonic() - began:.0f} s, {dict(counts)} | {run.text} | "
+        f"{'; '.join(life.happened)}{' | ' + wrong if wrong else ''}"
     )
-    return wrong
+    print(text, flush=True)
+    losses = Counter(f"lost: {one}" for one in life.happened if one in LOSSES)
+    return SparkOutcome(text, [wrong] if wrong else [], counts + losses + Counter([f"runs of {run.kind}"]))
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command."""
     parser = argparse.ArgumentParser(prog="python -m search.campaigns.on_spark", description=__doc__)
-    parser.add_argument("--seeds", default="0:10", help="FIRST:LAST, LAST excluded, or a single seed (default: 0:10)")
+    parser.add_argument(
+        "--seeds",
+        default="0:10",
+        help="FIRST:LAST, LAST excluded, a single seed, or several of both: 3,7:9 (default: 0:10)",
+    )
+    parser.add_argument("--on", choices=PLACES[:2], default=PLACES[0], help="where Spark is (default: a local-cluster)")
+    parser.add_argument("--seconds", type=float, help="begin no other seed after this many seconds")
     options = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # the cluster ends with it
+    seeds = [seed for part in options.seeds.split(",") for seed in seeds_of(part)]
     short = mock.patch(
         "tailrace.runtime.driver.machine_settings.Limits",
         lambda **given: replace(Limits(**given), lease=int(LEASE * 1e6), calm=500_000),
     )
-    with short, buckets.serving() as s3:
+    soon = mock.patch(
+        "tailrace.runtime.driver.settings.ElasticSizes", partial(ElasticSizes, settle=100_000, pause=100_000)
+    )
+    begun = time.monotonic()
+    with short, soon, buckets.serving() as s3, spark_at(options.on, "2g"):
         spark = session()
-        wrong = [seed for seed in seeds_of(options.seeds) if look(spark, s3, seed)]
-    spark.stop()
-    return 1 if wrong else 0
+        found = run_seeds(seeds, lambda seed: look(spark, s3, seed), stop=False, seconds=options.seconds)
+        spark.stop()
+    return report(*found, begun)
 
 
 if __name__ == "__main__":

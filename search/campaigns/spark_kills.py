@@ -25,16 +25,14 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pyarrow.parquet as pq
 
-from benchmarks.cluster import Standalone
-from search.campaigns.on_spark import CONF
+from search.campaigns.spark_places import PLACES, SparkOutcome, spark_at
 from search.campaigns.spark_program import FILE_ROWS, KEYS, text_of
 from search.seeds import report, run_seeds, seeds_of
 from tests import class_archive
@@ -42,7 +40,6 @@ from tests import class_archive
 VICTIMS = ("query", "reader", "worker", "executor", "commit", "driver")
 """`query` and `reader` are stopped; `commit` is a Python process in which Spark's driver runs parts of a query. With Connect
 `driver` is the program of the client."""
-PLACES = ("local-cluster", "standalone", "connect")
 PATIENCE = 600.0
 ROOT = Path(__file__).parents[2]
 
@@ -298,16 +295,7 @@ SINKS: dict[str, Callable[[Path], list[tuple[Any, ...]]]] = {
 }
 
 
-@dataclass
-class KillsOutcome:
-    """What one seed of kills has come to."""
-
-    text: str
-    wrong: list[str]
-    covered: Counter[str]
-
-
-def look(seed: int, victims: Sequence[str], seconds: float = math.inf, keep: bool = False) -> KillsOutcome:
+def look(seed: int, victims: Sequence[str], seconds: float = math.inf, keep: bool = False) -> SparkOutcome:
     """Runs one seed; no kill comes behind so many seconds. Prints a line."""
     rng, begun = random.Random(f"tailrace kills {seed}"), time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="tailrace-kills-"))
@@ -326,26 +314,7 @@ def look(seed: int, victims: Sequence[str], seconds: float = math.inf, keep: boo
         print(f"    {count} x {reason}", flush=True)
     if not wrong and not keep:
         shutil.rmtree(folder, ignore_errors=True)
-    return KillsOutcome(text, [wrong] if wrong else [], killed.counts)
-
-
-@contextlib.contextmanager
-def spark_at(place: str) -> Iterator[None]:
-    """A context in which programs find one of `PLACES` in the environment."""
-    if place == "local-cluster":
-        yield
-        return
-    with tempfile.TemporaryDirectory(prefix="tailrace-cluster-", ignore_cleanup_errors=True) as folder:
-        java = f"{class_archive.quick()} -Dspark.deploy.maxExecutorRetries=-1"
-        cluster = Standalone(Path(folder), cores=4, java=java)
-        try:
-            found = {"TAILRACE_MASTER": cluster.master}
-            if place == "connect":
-                found = {"TAILRACE_MASTER": "", "SPARK_REMOTE": cluster.connect_server(**CONF)}
-            os.environ.update(found)
-            yield
-        finally:
-            cluster.close()
+    return SparkOutcome(text, [wrong] if wrong else [], killed.counts)
 
 
 def main(arguments: list[str] | None = None) -> int:
