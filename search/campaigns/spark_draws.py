@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 import tailrace as tr
-from search.campaigns.rescales import can_be_elastic
+from search.campaigns.rescales import follows_slots
 from search.programs.golden import LOOPS, PROGRAMS, SILENT
 from tailrace.errors import GraphError
 
@@ -93,7 +93,7 @@ def draw(seed: int) -> SparkRun:
         made = replace(made, standby="no standby")
     if made.standby == "hot" and not has_hot_standbys(made.program):
         made = replace(made, standby="ready")
-    return made if can_be_elastic(made.program) else replace(made, size="fixed")
+    return made if follows_slots(made.program) else replace(made, size="fixed")
 
 
 @cache
