@@ -29,7 +29,8 @@ USUAL = 6.0
 """Seconds before a kill, with a checkpoint in them, over which latency is measured. It has to be as usual for so long before
 the next kill."""
 CALM, FEW = 1.0, 0.02
-"""It is as usual again where in so many seconds no more than this part of records is above what was the 99th percentile."""
+"""Seconds, and a part of their records: latency is as usual where in so many no more are above what was the 99th
+percentile."""
 MODES = ("hot", "standby", "started", "restart")
 """A standby that does all that the worker does takes the slot; another one does; a worker is started for it; all start
 again."""

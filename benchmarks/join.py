@@ -80,7 +80,7 @@ def columns(start: int, end: int) -> pa.RecordBatch:
 
 
 class Batches(Rows):
-    """The same records in columns."""
+    """The source of the records in columns."""
 
     form = "columns"
     schema = columns(0, 0).schema

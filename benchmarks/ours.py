@@ -78,7 +78,7 @@ class GenerateReader(tr.Reader):
 
 
 class GenerateInTurn(Generate):
-    """The same, with the time of each record; the readers take turns."""
+    """The source of records with the time of each; the readers take turns."""
 
     def __init__(self, records: int, form: Any, folder: str, sessions: bool = False) -> None:
         super().__init__(records, form, folder)

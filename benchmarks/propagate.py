@@ -73,7 +73,7 @@ def in_rows(env: tr.Environment, edges: Any) -> Any:
 
 EDGE, MESSAGE, LAP, LABEL = range(4)
 FEW = 512
-"""So many changes are sent at once, whatever is on its way."""
+"""Changes that are sent at once, whatever is on its way."""
 SCHEMA = pa.schema([("v", pa.int64()), ("x", pa.int64()), ("kind", pa.int8())])
 
 

@@ -114,7 +114,7 @@ class Signal:
 
 
 def warm_up(spark: Any, workers: int) -> None:
-    """So many Python workers, idle in Spark's pool, that have imported what ours import."""
+    """Starts Python workers, idle in Spark's pool, that have imported what ours import: as many as given."""
 
     def task(numbers: Any) -> Iterator[Any]:
         import time

@@ -172,7 +172,7 @@ class Played:
         return found
 
     def all(self, message: Any) -> list[tuple[int, bytes]]:
-        """The same from all workers."""
+        """A message as it comes from each of the workers."""
         return [(slot, message_codec.encode(message)) for slot in range(self.workers)]
 
     # What happens.

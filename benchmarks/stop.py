@@ -18,7 +18,7 @@ from .state import Put
 PER_SECOND = 1_000
 """Records of each reader, once all keys are there."""
 FAST = 1_000_000
-"""The same for a job that is behind: more than it can do."""
+"""Records of each reader of a job that is behind: more than it can do."""
 CHUNK = 8 << 20
 
 

@@ -100,7 +100,7 @@ class Pieces:
 
 
 PIECES = Pieces()
-"""Those of this process."""
+"""The pieces of this process."""
 
 
 # Beside the job.

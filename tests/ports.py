@@ -17,8 +17,8 @@ _LOCKS: list[IO[str]] = []
 
 
 def free_ports(expected: int) -> range:
-    """So many ports in a row that nobody listens at, and that no other process of these tests takes. They are none of those
-    that the system gives to who connects to somewhere: such a connection may take one at any moment."""
+    """Ports in a row, as many as are requested, at which nobody listens and which no other process of these tests takes.
+    None is among those that the system gives to who connects to somewhere: such a connection may take one at any moment."""
     lowest = _lowest_given_out()
     for first in range(lowest - 10_000, lowest - expected, expected):
         ports = range(first, first + expected)

@@ -74,7 +74,7 @@ def test_a_name_is_imported_when_it_is_used_first() -> None:
 
 
 def test_type_checkers_see_the_names_that_there_are() -> None:
-    """They do not read the table by which names are found, but imports that no program makes."""
+    """Type checkers do not read the table by which names are found, but imports that no program makes."""
     tree = ast.parse(Path(str(tr.__file__)).read_text(encoding="utf-8"))
     imported = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module != "typing"]
     seen = {one.asname: str(node.module) for node in imported for one in node.names if one.asname}

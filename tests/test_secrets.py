@@ -71,7 +71,7 @@ def made(kind: Any, fields: dict[str, Any]) -> Any:
 
 
 def test_the_value_of_a_secret_field_is_in_no_text_of_its_object() -> None:
-    """Also where a class writes its text itself."""
+    """The value is in no text where a class writes its text itself, either."""
     shown: dict[str, bool] = {}
     for kind in classes():
         fields = {name: "hunter2" if SECRET.search(name) else 7 for name in declared_fields(kind)}

@@ -89,7 +89,7 @@ def hung_up(sock: socket.socket) -> str:
 
 
 def frames(to: Address, count: int, token: bytes | None, seed: int) -> Counter[str]:
-    """So many connections with one malformed frame each: after a handshake where the token is known, else before it."""
+    """Connections with one malformed frame each: after a handshake where the token is known, else before it."""
     chance, met, open_ones = random.Random(seed), Counter[str](), deque[socket.socket]()
     for _ in range(count):
         try:
@@ -113,7 +113,7 @@ def frames(to: Address, count: int, token: bytes | None, seed: int) -> Counter[s
 
 
 def crowd(to: Address, count: int, seconds: float) -> Counter[str]:
-    """So many connections at once, of which every second one begins a handshake; kept, and then looked at."""
+    """Connections at once, of which every second one begins a handshake; kept, and then looked at."""
     met, held = Counter[str](), []
     until = time.monotonic() + seconds
     for at in range(count):
@@ -132,7 +132,7 @@ def crowd(to: Address, count: int, seconds: float) -> Counter[str]:
 
 
 def trickle(to: Address, count: int, seconds: float) -> Counter[str]:
-    """So many connections that say a byte of a handshake now and then; who is turned away comes again."""
+    """Connections that send a byte of a handshake now and then; one that is turned away comes again."""
     met, held = Counter[str](), dict[int, tuple[socket.socket, int]]()
     until = time.monotonic() + seconds
     while time.monotonic() < until:

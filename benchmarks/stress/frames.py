@@ -28,7 +28,7 @@ CHANNEL = ChannelId(1, 0, 1)
 
 
 def change(data: bytes, chance: random.Random) -> bytes:
-    """The same with some bytes of it other ones, cut off, doubled, or in front of noise."""
+    """A frame with some of its bytes changed, cut off, doubled, or in front of noise."""
     body = bytearray(data)
     for _ in range(chance.randrange(1, 4)):
         at = chance.randrange(len(body)) if body else 0

@@ -51,7 +51,7 @@ def attack(to: Address, kind: str, *, processes: int = 1, token: bytes | None = 
 
 @contextlib.contextmanager
 def knocking(to: Address, token: bytes) -> Iterator[list[float]]:
-    """Somebody who knows the token comes again and again, as workers do (`dialing.reach`): how long each one took."""
+    """A party that knows the token and comes again and again, as workers do (`dialing.reach`): how long each time took."""
     took: list[float] = []
     over = threading.Event()
 

@@ -88,7 +88,7 @@ def test_a_stream_of_plain_values_aggregates_the_values_themselves() -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_list_of_columns_is_aggregated_as_a_tuple_of_them_is(form: str) -> None:
-    """It was checked as one, and kept as a list, which was an error of ours when the job ran."""
+    """The list was checked as a tuple, and kept as a list, which was an error of ours when the job ran."""
     rows, kinds = [(1, 3), (1, 2)], (pa.int64(), pa.int64())
     for columns in (["k", "x"], ("k", "x")):
         of: Any = columns

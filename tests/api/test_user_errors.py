@@ -243,7 +243,7 @@ def test_an_error_says_where_it_happened_and_with_what(case: str) -> None:
 def test_an_exception_that_cannot_be_printed_is_reported_by_its_class(
     case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was reported as an error of Tailrace's own."""
+    """The exception was reported as an error of Tailrace's own."""
     monkeypatch.setattr(sys.modules[__name__], "untold", True)
     error = failure(CASES[case][0])
     assert (error.operator, error.subtask) == ("guilty", 0)
@@ -580,7 +580,7 @@ def test_a_line_that_is_in_no_file_is_named_as_well_as_can_be(file: str, place: 
 
 
 def test_where_a_verb_is_written_is_no_part_of_the_dataflow() -> None:
-    """The same program with a line more is the same dataflow: for checkpoints, and where partitionings are compared."""
+    """A program with a line more is the same dataflow: for checkpoints, and where partitionings are compared."""
 
     def graph(text: str) -> Any:
         env = tr.Environment(parallelism=2)

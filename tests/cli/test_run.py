@@ -360,7 +360,8 @@ for name in sys.argv[1:]:
 def test_a_second_job_of_one_name_is_not_passed_over_as_finished(
     tmp_path: Path, names: tuple[str, ...], code: int
 ) -> None:
-    """Its dataflow is another one, and has never run: the mark is that of the first. Without Spark: nothing is started."""
+    """The second dataflow is another one, and has never run: the mark is that of the first. Without Spark: nothing is
+    started."""
     for name in set(names):
         store = Store(str(tmp_path / "checkpoints"), name)
         store.mark_ended(store.claim("run"), Ending(name, "run", FINISHED, 1_700_000_000_000_000))

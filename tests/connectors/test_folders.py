@@ -25,7 +25,7 @@ from tests.connectors.test_sinks import BATCH, SCHEMA, Place
 
 @pytest.fixture
 def s3(bucket: str) -> Any:
-    """Its filesystem."""
+    """The filesystem of the bucket."""
     return fsspec.filesystem("s3", use_listings_cache=False)
 
 
@@ -223,7 +223,8 @@ class Full(io.RawIOBase):
 
 @pytest.mark.parametrize("make", [lambda path: LocalHidden(path, path), Unsynced], ids=["a sink's", "a result's"])
 def test_a_file_that_is_given_up_is_removed_also_where_its_disk_is_full(make: Any, tmp_path: Path) -> None:
-    """Its last bytes are in a buffer, which closing it writes. Each restart left such a file, and the disk stayed full."""
+    """The file's last bytes are in a buffer, which closing it writes. Each restart left such a file, and the disk stayed
+    full."""
     path = str(tmp_path / "file")
     made = make(path)
     name = "stream" if hasattr(made, "stream") else "_file"

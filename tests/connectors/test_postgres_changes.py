@@ -49,7 +49,7 @@ def reading(source: Any, position: Any = None) -> Iterator[Any]:
 
 
 def read(reader: Any, most: int, limit: int = 1000) -> list[Any]:
-    """So many changes, in calls of `read`."""
+    """The next changes, as many as are given, in calls of `read`."""
     found: list[Any] = []
     until = time.monotonic() + 60
     while len(found) < most:

@@ -162,7 +162,7 @@ def test_a_row_that_is_committed_late_is_not_left_out(db: Any, dsn: str) -> None
     "anew", ["TRUNCATE t RESTART IDENTITY", "DROP TABLE t; CREATE TABLE t (id bigserial PRIMARY KEY, v text)"]
 )
 def test_a_sequence_that_begins_again_fails_a_follower(db: Any, dsn: str, anew: str) -> None:
-    """Its new rows have numbers that were passed."""
+    """New rows of the table have numbers that were passed."""
     db.execute("CREATE TABLE t (id bigserial PRIMARY KEY, v text)")
     source = tr.sources.Postgres(dsn, table="t", follow="id", every=0.02)
     db.execute("INSERT INTO t (v) VALUES ('a'), ('b'), ('c')")

@@ -186,7 +186,7 @@ def both(disk: Disk) -> Iterator[str]:
 
 @pytest.mark.parametrize("make", [OneFile, OneCopied])
 def test_a_file_that_vanished_and_was_never_visible_is_lost_for_every_publisher(make: type[OneFile]) -> None:
-    """Somebody removes what is under cover before it was ever published. No publisher leaves a trace of what it has not
+    """A file under cover is removed before it was ever published. No publisher leaves a trace of what it has not
     seen, so no later one takes it for published: each of them reports it as lost."""
     for _, choose in runs(2):
         disk = Disk()

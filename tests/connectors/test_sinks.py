@@ -353,7 +353,8 @@ def test_the_last_checkpoint_has_what_was_written_to_the_end() -> None:
 
 
 def test_more_than_a_message_holds_is_refused_where_it_is_prepared_and_there_are_no_checkpoints() -> None:
-    """It would travel to the publisher in a message. With checkpoints it goes into a file, however much it is."""
+    """Output without checkpoints would travel to the publisher in a message. With them it goes into a file, however much it
+    is."""
 
     class Much(tr.SinkWriter):
         def write(self, batch: Any) -> None: ...

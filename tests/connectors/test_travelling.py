@@ -184,7 +184,7 @@ def test_a_result_that_was_empty_when_its_job_ended_stays_empty(somewhere: Place
 
 
 def test_a_file_that_was_published_and_is_gone_is_named(sink: Collect, place: Place) -> None:
-    """Its mark was there without it, and its records were missing in the result."""
+    """The mark of the file was there without it, and its records were missing in the result."""
     one, two = written(sink, [1]), written(sink, [2], subtask=1)
     sink.publish([one, two])
     removed(place, name_of(two))

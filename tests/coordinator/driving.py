@@ -185,7 +185,7 @@ class Job:
         return int(numbers.pop())
 
     def trigger_later(self) -> int:
-        """The same, where that is some time later: the storage is out of reach."""
+        """As `trigger`, where `Trigger` goes out some time later: the storage is out of reach."""
         self.machine.checkpoint("somebody", self.now)
         self.wait(20)
         return int(self.said(Trigger)[0].checkpoint)

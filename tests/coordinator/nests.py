@@ -90,12 +90,12 @@ class Kind:
     timer: int = 0
     """Trips of the record that its processing-time timer emits; 0: it has none."""
     due: int = 0
-    """The same for an event-time timer that is due by the time which the entries have reached when the play begins, and
-    which is on its way from them."""
+    """Trips of the record that an event-time timer emits. It is due by the time which the entries have reached when the
+    play begins, and which is on its way from them."""
     event_timer: int = 0
-    """The same for one that is due at the end of event time only."""
+    """Trips of the record that a timer emits which is due at the end of event time only."""
     farewell: int = 0
-    """The same for what `finish` emits, the first time."""
+    """Trips of the record that `finish` emits, the first time."""
     consumes: bool = True
     """Whether a record has one trip less behind it, and ends where it has none left."""
     silent_timer: bool = False
@@ -234,7 +234,7 @@ class Play:
     # Copies and keys: exploring needs many.
 
     def copy(self) -> Play:
-        """The same moment once more. What is changed later is copied then (`task`, `worker`, `_up`)."""
+        """This moment once more. What is changed later is copied then (`task`, `worker`, `_up`)."""
         new = copy(self)
         new.tasks, new.workers = list(self.tasks), list(self.workers)
         new.channels, new.down, new.ended = list(self.channels), list(self.down), list(self.ended)

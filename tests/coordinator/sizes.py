@@ -24,7 +24,7 @@ def joins(job: Job, slot: int) -> None:
 
 
 def ready(job: Job, *workers: int) -> None:
-    """These workers have read the plan of the size to come, and the state that they are to hold; without any, all."""
+    """Reports that workers have read the plan of the size to come, and the state that they are to hold; without any, all."""
     for one in job.machine.roster.of_size_to_come:
         if one.index in workers or not workers:
             job.says(one.index, StandsBy(), epoch=one.epoch)
@@ -50,7 +50,7 @@ def sealed(job: Job, number: int) -> list[Any]:
 
 
 def drop(job: Job, *slots: int) -> None:
-    """These workers have dropped what they ran; without any, all that were to."""
+    """Reports that workers have dropped what they ran; without any, all that were to."""
     held_up = [slot.index for slot in job.machine.roster.slots if slot.holds_up]
     for slot in slots or held_up:
         job.says(slot, WasReset(job.machine.roster.at(slot).attempt))

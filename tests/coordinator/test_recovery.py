@@ -230,8 +230,8 @@ def test_what_the_restored_checkpoint_had_is_forgotten_when_that_one_is_marked()
 
 
 def test_a_checkpoint_of_another_run_is_marked_when_its_output_is_visible() -> None:
-    """It is forgotten then, but not by a start in a copy of the folder: who goes on in the original knows nothing of marks
-    in the copy, and requests all of it again."""
+    """The checkpoint is forgotten then, but not by a start in a copy of the folder: who goes on in the original knows no
+    marks in the copy, and requests all of it again."""
     for folder, path, root in (
         ("here", "7/4.manifest", "here"),
         ("there", "", "there"),
@@ -965,7 +965,7 @@ def test_a_manifest_is_made_only_where_every_file_is_that_it_names() -> None:
 
 
 def test_what_runs_have_left_that_were_killed_is_removed_once() -> None:
-    """They had no checkpoint: only their claims name them, and what their sinks had under cover stayed for ever."""
+    """The killed runs had no checkpoint: only claims name them, and what their sinks had under cover stayed for ever."""
     job = Job(abandoned=["one", "two"])
     job.machine.start(job.now)
     assert job.actions(Sweep) == [Sweep(1, [])]
@@ -1220,8 +1220,8 @@ def test_where_spark_itself_has_ended_nothing_is_started_again() -> None:
 
 
 def test_at_a_restart_slots_are_awaited_until_spark_can_have_noticed_that_an_executor_hangs() -> None:
-    """Its machine had stopped. Spark counted on its slots for two minutes more, and gave the new worker one of them: after
-    one minute the job failed, which had run for weeks and had two restarts left."""
+    """The executor's machine had stopped. Spark counted on its slots for two minutes more, and gave the new worker one:
+    after one minute the job failed, which had run for weeks and had two restarts left."""
     job = Job()
     job.machine.limits = replace(LIMITS, notice=180 * SECOND)
     job.run()
@@ -1303,8 +1303,8 @@ def test_a_coordinator_that_takes_over_keeps_the_mark_of_what_is_published() -> 
 
 
 def test_a_coordinator_that_takes_over_knows_the_older_files_of_what_it_restores() -> None:
-    """It took them for deleted, and refused every checkpoint that went on from them: no checkpoint was complete any more,
-    and a job whose input had ended did not end."""
+    """The coordinator took these files for deleted, and refused checkpoints that went on from them: none was complete any
+    more, and a job whose input had ended did not end."""
     lost = Job().run()
     lost.complete()
     older = "1/chk-0/w0-1.state"

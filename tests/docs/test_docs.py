@@ -186,7 +186,7 @@ def _check_command(words: list[str], where: str) -> None:
 
 
 def _check_tailrace(args: list[str], where: str) -> None:
-    """Its command exists and takes these options and arguments."""
+    """Checks that a command of `tailrace` exists, and takes these options and arguments."""
     group: Any = typer.main.get_command(app)
     if args in (["--help"], ["--version"]):
         return

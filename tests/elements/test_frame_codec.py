@@ -89,7 +89,7 @@ def test_the_bytes_of_a_frame_are_frozen(name: str) -> None:
 @pytest.mark.parametrize("hold", [False, True])
 @pytest.mark.parametrize("kind", CutKind)
 def test_a_barrier_carries_the_whole_request(kind: CutKind, hold: bool) -> None:
-    """It may be there before the coordinator's `Trigger` is."""
+    """A barrier may be there before the coordinator's `Trigger` is."""
     barrier = Barrier(CutRequest(7, kind, hold))
     assert decode(encode_marker(CHANNEL, 9, 4, 100, barrier)).marker() == barrier
 
@@ -307,7 +307,7 @@ def test_a_damaged_body_is_refused(batch: str) -> None:
 
 
 def with_values(frame: bytes, body: bytes) -> bytes:
-    """The same frame with one section: these values."""
+    """A frame with the header of another one, and one section: these values."""
     fields = [*struct.unpack_from("<4sBBHIHHHHQIq", frame)]
     fields[3] = 1
     return struct.pack("<4sBBHIHHHHQIq", *fields) + struct.pack("<HHI", 1, 0, len(body)) + body

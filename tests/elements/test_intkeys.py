@@ -50,7 +50,7 @@ def test_columns_of_every_integer_type_sliced_or_with_nulls(kind: pa.DataType) -
 )
 @pytest.mark.parametrize("crowded", [False, True])
 def test_many_at_once_get_the_groups_that_each_gets(few: list[object], crowded: bool) -> None:
-    """They go through an array where that is quicker. Among others, or beyond 64 bits, each is looked up."""
+    """Many keys go through an array where that is quicker. Among others, or beyond 64 bits, each is looked up."""
     cache = KeyGroups(128)
     if crowded:
         cache.groups_of([str(n) for n in range(40_000)])

@@ -204,7 +204,7 @@ def answered(example: Any, flights: list[Any], parallelism: int, seed: int | Non
 
 
 def expected(flights: list[Any]) -> tuple[Rows, Rows, int]:
-    """The same answers, by loops over everything."""
+    """The answers of the example, by loops over everything."""
     days: dict[Any, list[Any]] = {}
     aircraft: dict[str, list[Any]] = {}
     for f in flights:

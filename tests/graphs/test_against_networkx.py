@@ -299,7 +299,8 @@ def test_a_way_that_is_longer_than_a_double_can_be_fails_the_job() -> None:
 
 @pytest.mark.parametrize("scale", [1e308, 1.0, 5e-324])
 def test_ranks_depend_on_what_weights_are_of_each_other(scale: float) -> None:
-    """Also where the sum of two is more than a double can be: both would have got nothing."""
+    """Ranks are right where the sum of two weights is more than a double can be, too: both vertices would have got
+    nothing."""
     edges = [(1, 2, scale), (1, 3, scale), (2, 1, 1.0), (3, 1, 1.0), (2, 4, 1.0), (4, 1, 1e-320)]
     make = lambda e, v: supersteps.run(PageRank(0.85, 1e-12, None, None), e, v)  # noqa: E731
     assert outcome(make, edges, [1], 1) == outcome(make, [(a, b, 1.0) for a, b, _ in edges], [1], 1)

@@ -464,7 +464,7 @@ FUNCTIONS: dict[str, Callable[[], Any]] = {
 def test_at_each_quiet_moment_of_a_new_graph_the_result_is_the_static_one(
     seed: int, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where changes came before the many that wait for more, and go on behind them, as whole numbers of any size."""
+    """Changes may have come before the many that wait for more, and go on behind them, as whole numbers of any size."""
     for constant, value in (
         ("TOGETHER", 5),
         ("BUSY", 40),

@@ -85,7 +85,8 @@ def test_a_worker_on_a_machine_whose_clock_is_wrong_goes_by_that_of_its_driver(w
 
 
 def test_a_worker_whose_clock_is_right_has_that_of_its_driver_however_long_its_welcome_took() -> None:
-    """It was behind by as long as its welcome had taken, and what two workers measured together was wrong by that."""
+    """The worker's clock was behind by as long as its welcome had taken, and what two workers measured together was wrong
+    by that."""
     wall, steady = [1_000_000], [500]
     worker = JobClock(lambda: wall[0], lambda: steady[0])
     sent = wall[0]

@@ -852,7 +852,7 @@ class Scores(tr.KeyedProcessFunction):
 def test_a_worker_that_hangs_shows_where_it_is_and_on_which_key(
     started: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its signs of life may have begun after the request."""
+    """A worker's signs of life may have begun after the request."""
     monkeypatch.setattr(inspecting, "PATIENCE", 30.0)
     GO_ON.clear()
     env = tr.Environment(parallelism=1)

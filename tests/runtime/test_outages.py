@@ -97,13 +97,13 @@ class Running:
         return max((one["ageMs"] / 1e3 for one in self.job.metrics()["checkpoints"]["underWay"]), default=0.0)
 
     def goes_on(self, checkpoints: int = 3) -> None:
-        """So many more checkpoints come."""
+        """Waits until `checkpoints` more are complete."""
         before = self.completed
         until(lambda: self.completed >= before + checkpoints or not self.job.is_active, "no checkpoint came")
         assert self.job.is_active, self.job.exception()
 
     def waits(self, place: str, tries: int = 6, meanwhile: Callable[[], None] = lambda: None) -> str:
-        """It was informed so many times that a place is out of reach: its warnings."""
+        """Waits until the job warns that a place is out of reach, and has tried it `tries` times. Returns the reason."""
 
         def told() -> Any:
             meanwhile()
@@ -123,7 +123,7 @@ class Running:
         return {(one["vertex"], one["subtask"]): one["records_in"] for one in self.job.metrics()["subtasks"]}
 
     def stop(self, out: str) -> None:
-        """It stops in order, and every record it has read is there, once."""
+        """Stops the job in order: every record it has read is there, once."""
         self.job.stop(timeout=60)
         lines = Counter(int(line) for file in Path(out).glob("part-*") for line in file.read_text().splitlines())
         assert set(lines.values()) == {1}
@@ -362,7 +362,7 @@ def refuses(way: Proxy, job: Running) -> None:
 
 
 def hangs(way: Proxy, job: Running) -> None:
-    """It answers in the end. Whoever looks sees what is under way, and for how long."""
+    """The storage answers in the end. Whoever looks sees what is under way, and for how long."""
     way.set("hanging")
     completed = job.completed
     until(lambda: job.under_way() > 0.5, "no checkpoint waits")

@@ -63,7 +63,7 @@ def test_a_subtask_tells_what_it_waits_for() -> None:
 
 
 def test_late_records_are_reported_as_dropped_by_the_watermark_and_what_nobody_counts_is_left_out() -> None:
-    """It used to be zero, as were the memory of the state and the times of its updates, which nobody measured."""
+    """The count of late records used to be zero, as were the memory of the state and the times of its updates."""
     events = [("a", 1), ("a", 200), ("a", 2), ("a", 3), ("a", 300), ("a", 5)]
     env = tr.Environment(parallelism=1)
     stream = env.from_source(tr.sources.Generator(lambda i: events[i], rate=4, count=6)).assign_timestamps(

@@ -227,7 +227,7 @@ def in_splits(env: tr.Environment, life: int = 0) -> tr.DataStream:
 
 
 def exchanged(how: str) -> Build:
-    """The same exchange twice."""
+    """A dataflow with one exchange, made twice."""
 
     def build(env: tr.Environment, life: int) -> tr.DataStream:
         once = getattr(numbers(env), how)().map(same, uid="once")
@@ -336,7 +336,7 @@ BEHIND = Conditions(delay=(20, 400), step_cost=(1, 20), budget=(1, 6), encode_li
 NARROW: dict[str, Any] = {"conditions": BEHIND, "tuning": Tuning(window=200), "keep_trace": False}
 """Options of a simulation. Some frames fill a channel."""
 BUSY: dict[str, Any] = {**NARROW, "conditions": replace(BEHIND, delay=(0, 2), step_cost=(40, 80), budget=(1, 1))}
-"""The same, where it is functions that take long."""
+"""Options of a simulation in which functions take long."""
 SETTINGS = CheckpointSettings(interval=MS // 4, keep=1, tolerated_failures=100_000)
 ALIGNED = {"overtakes_after": -1}
 POLICIES: dict[str, dict[str, int]] = {

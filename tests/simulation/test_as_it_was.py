@@ -216,7 +216,7 @@ class Asking(tr.ProcessFunction):
 
 
 def test_what_functions_have_found_when_they_were_opened_stays_however_long_the_job_runs() -> None:
-    """Also behind checkpoints: no state has it."""
+    """What functions have found stays behind checkpoints, too: no state has it."""
 
     def asking(env: tr.Environment) -> tr.DataStream:
         numbers = env.from_source(tr.sources.Sequence(0, 300, rate=10_000), parallelism=1)
@@ -332,7 +332,7 @@ class Bag:
 
 
 class Boxed(tr.KeyedProcessFunction):
-    """The same in an object, in a list, frozen."""
+    """Sets in an object, in a list, frozen."""
 
     boxed = tr.ListState(object)
     frozen = tr.ValueState(frozenset, default=frozenset())
@@ -349,7 +349,7 @@ class Boxed(tr.KeyedProcessFunction):
 
 
 class Own(tr.ProcessFunction):
-    """The same in state without a key."""
+    """Sets in state without a key."""
 
     members = tr.OperatorState(set, default=set())
 
@@ -380,7 +380,7 @@ def test_sets_in_state_come_back_in_the_order_that_they_had(function: Any) -> No
 
 
 def test_records_with_sets_that_checkpoints_hold_in_flight_are_not_done_again() -> None:
-    """Their order is not known any more behind such a checkpoint: all start again, and nothing is wrong."""
+    """The order of such sets is not known any more behind such a checkpoint: all start again, and nothing is wrong."""
 
     class Given(tr.KeyedProcessFunction):
         members = tr.ValueState(set, default=set())

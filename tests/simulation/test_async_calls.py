@@ -232,7 +232,7 @@ def test_an_idle_input_is_not_idle_behind_calls_before_its_results_are_there() -
 
 @pytest.mark.parametrize("ordered", [True, False])
 def test_a_failed_record_goes_aside_once_when_its_call_is_made_again(ordered: bool) -> None:
-    """Its result waits behind that of a slow call, so a checkpoint has it, and a job that goes on from there calls again."""
+    """The failed record waits behind a slow call, so a checkpoint has it, and a job that goes on from there calls again."""
 
     async def failing(i: int) -> int:
         await asyncio.sleep(0.05 if i % 10 == 0 else 0.0)

@@ -124,7 +124,7 @@ def test_a_checkpoint_holds_one_copy() -> None:
 
 
 class Differs(Pairs):
-    """Its copies follow from what the subtask is."""
+    """A broadcast function whose copies follow from what the subtask is."""
 
     def process_broadcast(self, value: int, ctx: tr.Context) -> None:
         self.rules[value] = ctx.subtask if value == RULES // 2 else 0

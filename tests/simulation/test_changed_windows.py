@@ -175,7 +175,7 @@ def results(windows: Any, seconds: float) -> Any:
 
 @pytest.mark.parametrize("windows", [tr.Tumbling(20), tr.Sliding(40, 20), tr.Tumbling("1 day", zone="Asia/Kolkata")])
 def test_state_of_a_window_stays_as_long_as_its_results_may_come(story: Story, windows: Any) -> None:
-    """Its timer was set in a job with less allowed lateness."""
+    """The timer of the window was set in a job with less allowed lateness."""
     found = gone_on(story, results(windows, 30), results(windows, 300))
     assert Counter(found) == Counter(
         (start, n) for start, most in dict(sorted(found)).items() for n in range(1, most + 1)
@@ -184,7 +184,7 @@ def test_state_of_a_window_stays_as_long_as_its_results_may_come(story: Story, w
 
 @pytest.mark.parametrize("form", ["rows", "columns"])
 def test_a_window_that_is_gone_stays_gone_with_a_longer_lateness(story: Story, form: str) -> None:
-    """It would come back with its late records alone, and the result with all of them would be replaced."""
+    """The window would come back with its late records alone, and the result with all of them would be replaced."""
     found = gone_on(story, with_lateness(2, form), with_lateness(100, form))
     late = [one[1] for one in found if one[0] == "late"]
     last: dict[Any, int] = {}

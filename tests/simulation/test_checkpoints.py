@@ -251,7 +251,7 @@ def test_what_a_driver_prepared_that_died_before_its_first_checkpoint_is_removed
 
 
 class _Removed(WatchedFiles):
-    """Somebody deletes everything when there have been three checkpoints."""
+    """Files of which all are deleted when there have been three checkpoints."""
 
     def _make(self, name: str, data: bytes) -> None:
         super()._make(name, data)

@@ -252,7 +252,7 @@ def test_where_it_is_not_called_it_is_refused() -> None:
 
 
 def test_a_worker_that_is_lost_behind_a_complete_checkpoint_leaves_nothing_unacknowledged(broker: Broker) -> None:
-    """Its replacement is informed of it."""
+    """The replacement of the worker is informed of the checkpoint."""
     for seed in range(8):
         BROKER.__init__()  # type: ignore[misc]
         standby = tr.StandbyConfig(replicas=0)

@@ -90,7 +90,7 @@ def test_what_is_made_otherwise_is_noticed_and_all_start_again(build: Any) -> No
 
 
 class Remembers(tr.KeyedProcessFunction):
-    """It keeps answers in memory that belong into state."""
+    """A function that keeps answers in memory that belong into state."""
 
     def __init__(self) -> None:
         self.known: dict[int, bool] = {}
@@ -129,7 +129,7 @@ def test_what_comes_through_ctx_and_plain_random_numbers_are_the_same_again(buil
 
 
 def in_another_order(value: int) -> list[tuple[int, int]]:
-    """The same records, in an order that nothing gives again."""
+    """The records of a list, in an order that nothing gives again."""
     found = [(value, one) for one in range(6)]
     at = next(ASKED) % 6
     return [*found[at:], *found[:at]]

@@ -115,7 +115,7 @@ def test_at_any_moment_a_coordinator_may_be_lost_alone(moment: str) -> None:
 
 @pytest.mark.parametrize("program", sorted(set(PROGRAMS) - set(LOOPS)))
 def test_undisturbed_each_program_gives_what_was_worked_out_by_hand(program: str) -> None:
-    """Those with loops do: `tests/search/test_golden_loops.py`."""
+    """Programs with loops do so in `tests/search/test_golden_loops.py`."""
     for seed in (1, 2):
         verdict = run_scenario(scenario(seed, program, faults=False))
         assert verdict.wrong == []

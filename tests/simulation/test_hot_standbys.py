@@ -123,9 +123,9 @@ def test_the_output_is_exact_behind_the_loss_of_a_worker(seed: int, monkeypatch:
 
 @pytest.mark.parametrize("seed", [0, 2])
 def test_behind_a_takeover_each_worker_is_followed_again(seed: int) -> None:
-    """Also the one that has taken a slot. All processes are in one executor, and a checkpoint is complete before the next
-    standby is there: the standby of the other worker got the slice of the one that was lost, and the next standby got the
-    slice that was followed already."""
+    """The worker that has taken a slot is followed, too. All processes are in one executor, and a checkpoint is complete
+    before the next standby is there: the standby of the other worker got the slice of the one that was lost, and the next
+    standby got the slice that was followed already."""
     lost = (Fault(40, "kill", 0, after="commit 3 done"),)
     settings = CheckpointSettings(interval=2 * MS, tolerated_failures=1_000)
     made = Scenario(seed, "counted", 300, 2, 16, "fast", 5_000, settings, faults=lost, replaces=True)
@@ -218,8 +218,8 @@ class Numbers(tr.Sink):
 
 @pytest.mark.parametrize("seed", [0, 2, 4])
 def test_a_sink_that_holds_back_its_first_records_is_not_followed(seed: int, tmp_path: Path) -> None:
-    """Its state has no value in the first checkpoints, from which standbys would follow. What it holds back in a later one
-    is in no standby, and in front of the cut."""
+    """The sink's state has no value in the first checkpoints, from which standbys would follow. What it holds back in a
+    later one is in no standby, and in front of the cut."""
     env = environment()
     late = env.from_source(tr.sources.Sequence(0, N, rate=2_500)).rebalance().filter(lambda n: n >= N // 3)
     late.sink_to(Numbers(str(tmp_path)))

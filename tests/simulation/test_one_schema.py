@@ -85,7 +85,7 @@ def a_function(*kinds: pa.DataType, plus: float = 0) -> Program:
 
 
 class TypedAside(Typed):
-    """The same, to a side output."""
+    """A function of batches that emits its result to a side output."""
 
     def open(self, ctx: Any) -> None:
         super().open(ctx)

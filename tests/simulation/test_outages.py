@@ -85,7 +85,7 @@ class Job:
         self.world.storage.trouble = Trouble()
 
     def ends(self) -> None:
-        """It comes to its end, without a restart, and each record is there once."""
+        """Waits for the end of the job, without a restart: each record is there once."""
         for _ in self.until(10 * N):
             pass
         assert self.world.coordinator.status is JobStatus.FINISHED, self.world.coordinator.cause

@@ -66,8 +66,8 @@ def test_golden_loops_are_exactly_once_with_unaligned_checkpoints(part: int, lea
 
 @pytest.mark.parametrize("seed", [0, 2, 4, *MORE, 32009, 33020, 33028, 33030])
 def test_a_loop_that_is_left_as_it_comes_to_its_end_comes_to_it_elsewhere(seed: int) -> None:
-    """It is left alone when its waves, its rest or the end of its event time are in flight, at a cut that does not wait for
-    them, and goes on at another parallelism."""
+    """The loop is left alone when its waves, its rest or the end of its event time are in flight, at a cut that does not
+    wait for them, and goes on at another parallelism."""
     assert carry_out(resting_run(draw(seed))).wrong == []
 
 

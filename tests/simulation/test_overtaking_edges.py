@@ -163,7 +163,7 @@ def test_whatever_edges_meet_a_job_with_unaligned_checkpoints_comes_to_its_end(f
 
 @pytest.mark.parametrize("first", range(100, 120, 10))
 def test_workers_that_are_lost_meanwhile_are_replaced_and_nothing_is_lost_with_them(first: int) -> None:
-    """Who takes the place of one makes its cuts again, and gets again what barriers had gone past, on some edges only."""
+    """A replacement makes the cuts of its worker again, and gets again what barriers had gone past, on some edges only."""
     overtaken = replaced = 0
     for seed in range(first, first + 10):
         rng = random.Random(f"tailrace losses in web {seed}")

@@ -170,7 +170,7 @@ def test_a_source_may_stamp_its_records() -> None:
 
 
 def test_event_time_from_a_clock_is_the_same() -> None:
-    """Such a job is replayed in one order."""
+    """A job with event time from a clock is replayed in one order."""
     count = 0
     for seed in range(4):
         env = environment()
@@ -224,7 +224,7 @@ def test_other_threads_read_for_themselves() -> None:
 
 
 def test_a_sink_names_its_files_anew(tmp_path: Any) -> None:
-    """Its own clocks are not recorded: a replacement has to write elsewhere than the lost worker."""
+    """A sink's own clocks are not recorded: a replacement has to write elsewhere than the lost worker."""
     env = environment()
     lines = numbers(env).map(str, name="text")
     lines.sink_to(tr.sinks.TextFiles(str(tmp_path / "lines")))

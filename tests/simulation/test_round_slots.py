@@ -57,7 +57,7 @@ class UntilTheRoundEnds(tr.KeyedProcessFunction):
 
 
 class UntilTheRoundEndsHere(tr.ProcessFunction):
-    """The same without a key."""
+    """A function without a key that holds what comes until the round ends."""
 
     held = tr.OperatorState(list, default=[])
 

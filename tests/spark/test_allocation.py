@@ -170,7 +170,7 @@ class Ran:
 
     first: subprocess.CompletedProcess[str]
     beside: subprocess.CompletedProcess[str]
-    """The other one, while the first one ran the last of its jobs."""
+    """The second program, while the first one ran the last of its jobs."""
 
 
 @pytest.fixture(scope="module")
@@ -202,8 +202,8 @@ def test_workers_take_part_of_a_core_where_spark_has_that(ran: Ran) -> None:
 
 @pytest.mark.matrix
 def test_workers_move_from_executors_that_are_decommissioned(ran: Ran) -> None:
-    """Their tasks never end, so the executors would stay until they are killed, and the job would have failed. It moves as
-    often as it must: a restart that does not count, from a checkpoint that is taken before."""
+    """The workers' tasks never end, so the executors would stay until they are killed, and the job would have failed. It
+    moves as often as it must: a restart that does not count, from a checkpoint that is taken before."""
     found = "checkpoints 1 restarts 1\ncheckpoints 2 restarts 2\neach once, with 2 restarts\n"
     assert ran.first.returncode == 0 and found in ran.first.stdout, said(ran.first)
 

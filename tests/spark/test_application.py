@@ -140,7 +140,8 @@ def test_a_package_that_spark_connect_lacks_is_named_with_the_extra(monkeypatch:
 
 
 def test_a_script_gets_the_server_that_the_command_line_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where it builds a session of its own: a master with `sc://` is none that Spark's launcher knows."""
+    """A script gets that server where it builds a session of its own, too: a master with `sc://` is none that Spark's
+    launcher knows."""
     for name in ("SPARK_REMOTE", "PYSPARK_SUBMIT_ARGS"):
         monkeypatch.setenv(name, "")  # so that it is taken away again
         monkeypatch.delenv(name)

@@ -157,7 +157,7 @@ def test_parts_of_a_core_that_spark_does_not_know_are_refused() -> None:
 
 
 def test_executors_are_waited_for_as_long_as_slot_timeout_says(pauses: list[float]) -> None:
-    """They came one by one, the last of them half a minute after the first: the job had given up after 15 s."""
+    """The executors came one by one, the last of them half a minute after the first: the job had given up after 15 s."""
     spark = Session("spark://head:7077", {}, *[0] * 50, *[1] * 150, 3)
     assert take_slots(spark, 3, "job", "one", 60.0) is not None
     assert 39 < sum(pauses) < 41
@@ -198,7 +198,7 @@ def test_a_worker_leaves_an_executor_for_the_slot_of_its_standby(pauses: list[fl
 
 
 def test_a_local_session_has_slots_for_those_who_stand_by(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They took the one to spare, and each job warned that it leaves none."""
+    """Standbys took the one slot to spare, and each job warned that it leaves none."""
     monkeypatch.setattr("tailrace.spark.start.job_submission.active_or_local", lambda slots, master, conf: slots)
     kept = tr.CheckpointConfig("unused")
     assert tr.Environment(parallelism=3).spark == 7, "for two jobs, and one to spare"

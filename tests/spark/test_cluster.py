@@ -144,7 +144,7 @@ class Ran:
     """The results that it could not tidy up."""
     whole: subprocess.CompletedProcess[str]
     left_then: list[str]
-    """The same after the second driver."""
+    """The results that the second driver could not tidy up."""
     left_here: set[str]
     """What the second driver left in the driver's folder for temporary files."""
 

@@ -287,7 +287,8 @@ os._exit(0)  # PySpark's client requests for ten minutes that the server forgets
 
 
 def test_a_job_fails_when_its_server_is_gone(cluster: Cluster, server: str) -> None:
-    """It was started again and again, until there were no slots within `slot_timeout`. The last test with this server."""
+    """The job was started again and again, until there were no slots within `slot_timeout`. The last test with this
+    server."""
     with ThreadPoolExecutor() as threads:
         program = threads.submit(on, cluster, server, LEFT)
         assert waited(lambda: (cluster.driver / "running").exists() or program.done())

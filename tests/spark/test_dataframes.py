@@ -228,7 +228,7 @@ def _tested(how: str, df: Any, form: Any, spark: Any) -> Any:
 
 @pytest.mark.parametrize("zone", ["UTC", "Asia/Kathmandu"])
 def test_a_test_of_a_dataflow_reads_dataframes_as_a_job_does(jobs: Any, zone: str) -> None:
-    """They were empty there, without an error."""
+    """DataFrames were empty there, without an error."""
     spark = jobs.spark
     before = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", zone)
@@ -262,7 +262,7 @@ def test_a_test_of_a_dataflow_says_that_the_session_of_a_dataframe_is_gone(
 
 
 def test_an_empty_stream_is_a_dataframe_of_its_columns(jobs: Any) -> None:
-    """It was an error, on days without rows."""
+    """An empty stream was an error, on days without rows."""
     from pyarrow.compute import field
 
     def told(make: Any) -> list[tuple[str, str]]:

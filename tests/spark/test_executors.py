@@ -230,7 +230,8 @@ def test_what_is_compiled_for_another_kind_of_python_is_not_taken(tmp_path: Path
 
 
 def test_a_process_in_which_others_have_imported_another_version_is_refused(tmp_path: Path) -> None:
-    """Who has imported it goes on with its classes; with two of each the job would fail anywhere, or be wrong."""
+    """A process that has imported a version goes on with its classes; with two of each the job would fail anywhere, or be
+    wrong."""
     site = tmp_path / "site"
     found = looked(tmp_path, "import tailrace; look('shipped')")
     assert found == [f"shipped {{'version': '9.9.9', 'imported': '{site}/tailrace/__init__.py'}}"]

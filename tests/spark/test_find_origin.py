@@ -60,7 +60,7 @@ def test_latest_or_new_begins_anew_only_where_there_is_no_checkpoint_yet(tmp_pat
 def test_a_folder_of_checkpoints_is_the_same_however_its_path_is_written(
     form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those of a home folder, and of `file:/…`, were made below the folder at hand, as `~` and `file:`."""
+    """Folders of a home folder, and of `file:/…`, were made below the folder at hand, as `~` and `file:`."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     path = form.format(tmp_path)

@@ -100,7 +100,8 @@ def test_an_edit_with_a_reload_needs_no_word(folder: Path, caplog: Any) -> None:
 def test_a_module_is_read_once_as_long_as_its_file_does_not_change(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where it is changed at the same time by the clock of its filesystem, and is as long as before."""
+    """A module is read once where it is changed at the same time by the clock of its filesystem, too, and is as long as
+    before."""
     file, read = str(folder / "tr_labels.py"), list[str]()
 
     def counted(file: str, mode: str) -> IO[bytes]:

@@ -336,7 +336,7 @@ def program(tmp_path: Path) -> Iterator[Any]:
 
 
 def go_on(jobs: Any, paced: Any, folder: Path, parallelism: int, records: int) -> None:
-    """The same job in this process, from the checkpoint of the one that was killed."""
+    """The job that was killed, in this process, from its checkpoint."""
     settings = tr.CheckpointConfig(str(folder / "checkpoints"), interval=0.2)
     env = jobs.env(parallelism=parallelism, checkpoint=settings)
     paced.flow(env, folder, records, None)

@@ -86,8 +86,8 @@ class Numbered(tr.KeyedProcessFunction):
 
 @contextlib.contextmanager
 def other_tasks(spark: Any, count: int, over: Path) -> Iterator[None]:
-    """So many tasks of another party, in a Spark job each: they run where there are free slots, and wait for others. All end
-    behind the block."""
+    """Tasks of another party, as many as given, in a Spark job each: they run where there are free slots, and wait for
+    others. All end behind the block."""
     context = spark.sparkContext
 
     def task(_: int, over: str = str(over)) -> None:

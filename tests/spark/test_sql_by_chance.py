@@ -120,7 +120,7 @@ def test_each_expression_gives_the_values_and_the_type_that_spark_gives(spark: A
 @pytest.mark.spark
 @pytest.mark.parametrize("seed", SEEDS)
 def test_each_query_gives_the_rows_that_spark_gives(spark: Any, tmp_path: Any, seed: int) -> None:
-    """Those that fail for no record, all in one job."""
+    """Queries that fail for no record, all in one job."""
     rng = random.Random(f"queries {seed}")
     batch = records(rng)
     env = tr.Environment(parallelism=1)

@@ -1,5 +1,5 @@
-"""The same command once more: after a kill, after a stop, and when the job has finished. Each start is a process of its own,
-with the programs and the commands that the guide shows."""
+"""A command that is given once more: after a kill, after a stop, and when the job has finished. Each start is a process of
+its own, with the programs and the commands that the guide shows."""
 
 from __future__ import annotations
 

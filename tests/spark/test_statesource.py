@@ -151,7 +151,7 @@ def test_classes_of_the_program_are_found(spark: Any, tmp_path: Path) -> None:
 
 
 def test_all_partitions_are_of_one_checkpoint(folder: str) -> None:
-    """Also where a job takes another one before they are read."""
+    """Partitions are of one checkpoint where a job takes another one before they are read, too."""
     import shutil
 
     from tailrace.spark.data.schemas import spark_schema

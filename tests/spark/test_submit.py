@@ -63,7 +63,8 @@ def test_a_standalone_cluster_has_no_cluster_mode_for_python(folder: Path) -> No
 
 
 def test_a_command_ships_all_that_executors_lack(folder: Path) -> None:
-    """Their Python has PySpark and its packages. It is named by the setting, which PySpark heeds under spark-submit only."""
+    """The executors' Python has PySpark and its packages. It is named by the setting, which PySpark heeds under
+    spark-submit only."""
     python = bare(folder / "venv", *OF_PYSPARK)
     temp = folder / "a space"
     temp.mkdir()

@@ -102,7 +102,7 @@ def test_a_killed_worker_costs_no_record_that_was_in_flight(jobs: Any, tmp_path:
 
 
 def wide(jobs: Any, out: Path, seconds: float) -> tr.Environment:
-    """The same, in channels that hold but a part of it: so the source is held back as well."""
+    """A job whose channels hold but a part of what is in flight: so the source is held back as well."""
     config = tr.CheckpointConfig(jobs.folder / "checkpoints", interval=0.1, keep=9, mode="unaligned")
     restart = tr.FixedDelay(attempts=10, delay=0.0)
     env = jobs.env(parallelism=2, memory=1 << 20, checkpoint=config, restart=restart)

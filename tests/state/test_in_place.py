@@ -67,7 +67,7 @@ class Bags:
 
 
 class KeptBags(Bags):
-    """Those in the state of a key."""
+    """Bags in the state of a key."""
 
     def __init__(self, backend: Backend) -> None:
         self.holder = Holder()
@@ -110,7 +110,7 @@ class Entries(dict[Any, Any]):
 
 
 class PlainBags(Bags):
-    """Those of a key in plain Python."""
+    """Bags of a key in plain Python."""
 
     def __init__(self) -> None:
         self.bag, self.nested, self.merged = Value([]), Value(([], {})), Value(None)

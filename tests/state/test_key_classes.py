@@ -68,7 +68,7 @@ def keys_of(module: Any, n: int = 60) -> list[Any]:
 
 
 def test_they_are_found_again_in_state_timers_and_restored_state(make: Make, program: Program) -> None:
-    """Also those that were deleted, and in another version of the program with the same classes."""
+    """Keys that were deleted are found, too, and those in another version of the program with the same classes."""
     module, files, backend = program(PLACE + COLOUR), Files(), make()
     table, timers = backend.tables["held"], backend.tables["timers:event"]
     for i, key in enumerate(keys_of(module)):

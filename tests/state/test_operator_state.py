@@ -117,7 +117,8 @@ def test_one_that_goes_on_and_holds_nothing_is_one_that_goes_on() -> None:
 
 @pytest.mark.parametrize("over", [True, False])
 def test_once_all_have_finished_all_lists_are_dealt_out(over: bool) -> None:
-    """They were dropped: a dataflow that fed the operator anew, at another parallelism, found nothing, without a word."""
+    """The lists were dropped: a dataflow that fed the operator anew, at another parallelism, found nothing, without a
+    word."""
     parts = [saved(Parts(), i, 2, parts=[f"{i}a", f"{i}b"], finished=True) for i in range(2)]
     assert dealt(parts, 3, over) == [["0a"], ["0b"], ["1a", "1b"]]
 

@@ -102,7 +102,7 @@ class Running:
 
 
 def moved(old: Running, make: Callable[[], tuple[Operator, type[Any]]], parallelism: int, watermark: int) -> Running:
-    """The same operator restored from a checkpoint."""
+    """An operator restored from the checkpoint of another one."""
     new = Running(make, parallelism)
     parts, files = [], []
     for task in old.tasks:

@@ -224,8 +224,8 @@ class Mutable:
 
 
 def test_what_is_in_a_frozen_set_may_be_changed_in_place() -> None:
-    """It counted as immutable, whatever was in it: changed behind the cut it was in the checkpoint, and changed without one
-    it was not in the next."""
+    """A frozen set counted as immutable, whatever was in it: changed behind the cut it was in the checkpoint, and changed
+    without one it was not in the next."""
     backend, files = MemoryBackend(uid="u"), Files()
     backend.table("t")["k"] = frozenset([Mutable()])
     backend.freeze(CutRequest(1))

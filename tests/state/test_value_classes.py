@@ -189,7 +189,7 @@ def test_classes_are_found_wherever_a_declared_type_has_them() -> None:
 
 
 def test_a_class_that_msgspec_encodes_may_have_another_name() -> None:
-    """Its fields are known, and the declared type names the class in its place."""
+    """The fields of the class are known, and the declared type names the class in its place."""
     before, after = msgspec.defstruct("Item", ["a", "b"]), msgspec.defstruct("Thing", ["a", "b"])
     assert restored(before, after, before(1, 2)) == after(1, 2)
     arrays = [msgspec.defstruct(*one, array_like=True) for one in (("Item", ["a", "b"]), ("Thing", ["b", "a"]))]
@@ -211,7 +211,7 @@ def test_maps_of_msgspec_refuse_what_may_be_another_name() -> None:
 
 @pytest.mark.parametrize("exact", [False, True])
 def test_a_default_is_that_of_the_version_that_had_it_first(backend: Any, exact: bool) -> None:
-    """Also where another worker may go on from a checkpoint, and values go on as they were encoded."""
+    """A default stays where another worker may go on from a checkpoint, too, and values go on as they were encoded."""
     files = Files()
     versions = [
         msgspec.defstruct("Item", ["a", *more], array_like=True) for more in ([], [("b", int, 7)], [("b", int, 9)])

@@ -72,7 +72,7 @@ def test_each_entry_is_in_the_key_group_of_its_key(checkpoint_of: Any, of_number
 
 @pytest.mark.parametrize("parallelism", [2, 3])
 def test_a_job_goes_on_as_from_the_checkpoint(checkpoint_of: Any, parallelism: int) -> None:
-    """Also where state is in several files."""
+    """The job goes on where state is in several files, too."""
     base, second = (
         checkpoint_of(counting(tr.sinks.Collect()), number=3, small=0, alignment_timeout=None),
         tr.sinks.Collect(),

@@ -126,7 +126,7 @@ def entries(path: str, state: str, uid: str = "counts") -> dict[Any, Any]:
 def test_a_copy_goes_on_as_the_checkpoint_would(
     checkpoint_of: Any, tmp_path: Path, mode: str, parallelism: int
 ) -> None:
-    """Also where state is in several files, and records were in flight."""
+    """The copy goes on where state is in several files, too, and records were in flight."""
     first, second = tr.sinks.Collect(), tr.sinks.Collect()
     stored = checkpoint_of(counting(first), number=3, small=0, mode=mode)
     base = StoredCheckpoint.open(on_disk(stored, tmp_path))

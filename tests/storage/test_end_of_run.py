@@ -75,7 +75,7 @@ def test_starts_that_came_to_nothing_behind_it_change_nothing(url: str) -> None:
 
 @pytest.mark.parametrize("status", ["STOPPED", "CANCELLED", "FAILED"])
 def test_behind_a_run_that_keeps_none_of_its_checkpoints_nothing_is_gone_on_from(url: str, status: str) -> None:
-    """It has published: to go on from an older run's, or to begin anew, would do so once more."""
+    """The run has published: to go on from an older run's checkpoint, or to begin anew, would do so once more."""
     run_of(Store(url, "job"), "first", 1)
     second = Store(url, "job")
     saved = "file:/saved" if status == "STOPPED" else ""
@@ -100,7 +100,7 @@ def test_a_checkpoint_that_a_finished_run_keeps_is_for_who_names_it(url: str) ->
 
 
 def test_a_run_that_was_overtaken_marks_nothing_and_removes_nothing(url: str) -> None:
-    """It sleeps between its last checkpoint and its end, and another start goes on from that checkpoint meanwhile."""
+    """The run sleeps between its last checkpoint and its end, and another start goes on from that checkpoint meanwhile."""
     zombie = Store(url, "job")
     incarnation = run_of(zombie, "zombie", 1)
     run_of(Store(url, "job"), "newer")

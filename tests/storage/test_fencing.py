@@ -137,8 +137,8 @@ def test_an_old_driver_that_wakes_at_any_point_is_fenced_or_found(numbers: tuple
 
 
 def test_a_coordinator_that_was_given_up_as_lost_never_fences_its_successor(manifest: Making) -> None:
-    """It restarts the job, and commits, while its successor claims and commits: each is stopped once, at any point. The
-    successor finds what the lost one has committed, is never fenced, and restarts the job itself later."""
+    """The lost coordinator restarts the job, and commits, while its successor claims and commits: each is stopped once,
+    anywhere. The successor finds what the lost one has committed, is never fenced, and restarts the job itself later."""
     outcomes: set[tuple[str, int]] = set()
     longest = (0, 0)
 
@@ -514,7 +514,7 @@ def test_a_folder_that_is_removed_while_its_job_runs_is_reported(act: str, manif
 
 @pytest.mark.parametrize("lost", ["1/chk-1/w0-1.state", "1/chk-2/w1-1.state"])
 def test_no_manifest_names_a_file_that_is_gone(lost: str, url: str, manifest: Making) -> None:
-    """Somebody, or a rule of the bucket, deletes old files under a running job."""
+    """A user, or a rule of the bucket, deletes old files under a running job."""
     store = Store(url, "job")
     store.claim("run")
     needs = ["1/chk-1/w0-1.state", "1/chk-1/w1-1.state", "1/chk-2/w0-1.state", "1/chk-2/w1-1.state"]

@@ -104,7 +104,7 @@ def test_what_is_not_there_is_not_found(folder: Folder, act: str) -> None:
 def test_what_is_on_a_disk_that_is_not_mounted_any_more_is_not_gone(
     tmp_path: Path, act: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who takes it for gone gives the job up."""
+    """A job that takes its folder for gone is given up."""
     folder = open_folder(str(tmp_path / "here"))
     folder.create("file", b"x")
     shutil.rmtree(tmp_path / "here")

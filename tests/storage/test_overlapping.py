@@ -154,7 +154,7 @@ class Job:
         self.incarnation = 1
         self.acks: list[deque[Ack]] = [deque(), deque()]
         self.manifests: dict[int, Manifest] = {}
-        """Those that are kept."""
+        """The manifests that are kept."""
         self.paths: dict[int, str] = {}
         self.committing: Manifest | None = None
         self.restored = 0

@@ -148,7 +148,7 @@ def test_where_a_manifest_that_stays_cannot_be_read_nothing_goes(tmp_path: Path)
 
 
 def test_a_run_that_may_go_on_from_any_of_them_is_waited_for(tmp_path: Path) -> None:
-    """It has claimed, and has no checkpoint yet: it is unknown from which one it has started."""
+    """The run has claimed, and has no checkpoint yet: it is unknown from which one it has started."""
     first, second = Store(str(tmp_path), "job"), Store(str(tmp_path), "job")
     first.commit(first.claim("first"), 0, 1, encode_manifest(manifest_of(1, 1, run_id="first")))
     check_settled(first.folder)
@@ -162,7 +162,7 @@ def test_a_run_that_may_go_on_from_any_of_them_is_waited_for(tmp_path: Path) -> 
 
 
 def test_a_start_that_keeps_few_runs_counts_the_output_of_dead_ones_as_abandoned(manifest: Callable[..., Any]) -> None:
-    """It is named by checkpoints that go, so no start will publish it."""
+    """The output of a dead run is named by checkpoints that go, so no start will publish it."""
     files = MemoryStore("job").memory
     for run_id in ("first", "second"):
         store = MemoryStore("job", files)

@@ -57,7 +57,8 @@ def test_which_checkpoints_are_later_than_one() -> None:
 
 
 def test_which_checkpoints_of_a_run_before_one_may_have_output_that_is_not_published() -> None:
-    """Those of its earlier incarnations as well, and none of another run. Their output may be in the later one, or not."""
+    """Checkpoints of the run's earlier incarnations count as well, and none of another run. Their output may be in the
+    later one, or not."""
     store = MemoryStore("job")
     store.claim("another")
     store.commit(1, 0, 1, manifest(1, 1))

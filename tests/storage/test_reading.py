@@ -374,7 +374,7 @@ def test_a_file_of_another_checkpoint_is_refused(three: tuple[MemoryStore, Manif
 def test_an_earlier_file_in_whose_place_another_one_lies_is_refused(
     three: tuple[MemoryStore, Manifest], copied: str
 ) -> None:
-    """Somebody puts files back from a backup, and one of them into the place of another. It has the same operators, and its
+    """A user puts files back from a backup, and one of them into the place of another. It has the same operators, and its
     checksums are right: what it holds was taken for the part of a chain that is gone."""
     store, manifest = three
     contents = store.memory.contents

@@ -183,7 +183,7 @@ def test_where_one_of_these_is_not_what_it_was_there_is_no_savepoint(tmp_path: P
 
 
 def test_of_two_that_put_a_savepoint_into_one_place_one_is_refused(tmp_path: Path) -> None:
-    """Their files would be mixed. Where the first one was killed, somebody has to remove what it left."""
+    """The files of both would be mixed. Where the first one was killed, its user has to remove what it left."""
     source, target = job_folder(tmp_path / "routes"), LocalFolder(str(tmp_path / "it"))
     begin(target)
     with pytest.raises(ConfigError, match="somebody writes a savepoint there, or was killed at it"):

@@ -644,7 +644,7 @@ def test_a_damaged_manifest_is_never_skipped(tmp_path: Path, manifest: Making, c
 def test_a_manifest_that_was_copied_or_renamed_is_no_checkpoint(
     tmp_path: Path, manifest: Making, moved: str, place: str
 ) -> None:
-    """Somebody keeps a checkpoint by hand, as `9.manifest` beside the others. It has the largest number, but not the newest
+    """A user keeps a checkpoint by hand, as `9.manifest` beside the others. It has the largest number, but not the newest
     state: a start from it would go back without a word, and publish once more what was published since."""
     store = Store(str(tmp_path), "a")
     store.claim("run")

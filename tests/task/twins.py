@@ -116,11 +116,11 @@ class Twins:
         return self.tasks[0]._state is not None
 
     def give(self, batch: Any) -> list[Any]:
-        """The same batch to both. They give the same."""
+        """Hands a batch to both twins, which give the same results."""
         return self.both(lambda task: task.process(batch, 0))
 
     def both(self, do: Callable[[Any], Any]) -> list[Any]:
-        """The same to both. They give the same."""
+        """Does a thing to both twins, which give the same results."""
         found, answers = [], []
         for task in self.tasks:
             answers.append(do(task))

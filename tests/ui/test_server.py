@@ -186,7 +186,7 @@ def test_another_name_of_this_machine_reads_nothing(browser: Browser) -> None:
 
 
 def test_a_proxy_has_its_own_name_and_any_prefix(browser: Browser) -> None:
-    """It takes its prefix away, as Spark's and nginx do; no answer has an address that begins with a slash."""
+    """The proxy takes its prefix away, as Spark's and nginx do; no answer has an address that begins with a slash."""
     own = f"http://127.0.0.1:{browser.port}"
     for headers in (
         {"Host": "jobs.example", "Origin": "https://jobs.example"},
@@ -217,7 +217,7 @@ def test_a_page_for_reading_gives_no_orders(running: tuple[Job, Runner]) -> None
 
 
 def test_the_jobs_of_a_machine_are_on_one_page(running: tuple[Job, Runner]) -> None:
-    """They are reached through their sockets, as by the command line."""
+    """The jobs are reached through their sockets, as by the command line."""
     other, _ = job_of("letters", "33334444-bbbb")
     server = PageServer(MachineJobs(), Guard(), port=0)
     try:

@@ -140,7 +140,7 @@ def test_a_killed_job_ends_with_the_join_of_both_tables(how: Any, backend: Any) 
 
 
 def test_a_loop_joins_what_it_finds_with_a_table() -> None:
-    """Who can be reached from whom, by one arrow or more."""
+    """Nodes that can be reached from each other, by one arrow or more."""
     arrows = [("a", "b"), ("b", "c"), ("c", "a"), ("d", "a")]
     env = tr.Environment(parallelism=2)
     ways = env.from_collection(arrows)

@@ -113,7 +113,7 @@ def test_a_uid_that_was_given_says_who_it_is_wherever_it_writes(tmp_path: Path) 
 def test_another_dataflow_of_that_name_is_refused_and_both_are_reported_apart(
     tmp_path: Path, uids: bool, change: dict[str, Any], lines: list[str], requested: str
 ) -> None:
-    """It has never run, and to take it for the finished one would be an end with nothing done."""
+    """A dataflow of that name has never run: to take it for the finished one would be an end with nothing done."""
     finished(tmp_path, ran(written(tmp_path, uids)))
     raised = refused(lambda: start(tmp_path, written(tmp_path, uids, **change), requested))
     assert all(one in raised for one in lines), raised

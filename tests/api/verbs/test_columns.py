@@ -80,7 +80,7 @@ def test_rows_have_no_columns_to_compute_with(write: Callable[[Any], Any], why: 
 
 
 def test_behind_a_function_of_batches_only_what_is_said_can_be_checked() -> None:
-    """Its columns are known when it runs."""
+    """The columns that a function of batches gives are known when it runs."""
     made = table().map_batches(lambda b: b)
     assert made.filter(pc.field("gone") > 1).columns is None and made.with_columns(y=x).columns is None
     with pytest.raises(GraphError, match="there is no column 'x'"):

@@ -87,7 +87,7 @@ def read_all(source: tr.Source) -> list[Any]:
 
 
 def read_some(reader: tr.SplitReader, count: int) -> list[Any]:
-    """So many records of the first split of a reader; None behind its end."""
+    """The next `count` records of the first split of a reader; None behind its end."""
     found: list[Any] = []
     limit = time.monotonic() + 20
     while len(found) < count and time.monotonic() < limit:

@@ -263,7 +263,7 @@ def reader_of(source: Any, position: Any = None) -> tr.SplitReader:
 
 
 def read_some(reader: tr.SplitReader, count: int) -> list[Any]:
-    """So many numbers of the only split of a reader; None behind its end."""
+    """The next `count` numbers of the only split of a reader; None behind its end."""
     found: list[Any] = []
     limit = time.monotonic() + 20
     while len(found) < count and time.monotonic() < limit:

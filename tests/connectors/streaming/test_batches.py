@@ -60,7 +60,7 @@ def test_two_drivers_make_the_same_lists(query: Query) -> None:
 
 
 def test_what_spark_has_committed_while_no_driver_was_there_is_listed(query: Query) -> None:
-    """Also where it has deleted the offsets since, as it does after a hundred batches."""
+    """Batches are listed where Spark has deleted the offsets since, too, as it does after a hundred batches."""
     for batch in range(4):
         query.commit(query.plan(5), query.write(batch, 1))
         query.done += 1

@@ -208,7 +208,7 @@ def test_a_file_that_somebody_has_removed_is_an_error(scratch: Path) -> None:
 
 
 def test_a_worker_that_does_not_see_the_folder_of_the_driver_is_refused(scratch: Path) -> None:
-    """It would wait for batches for ever."""
+    """The worker would wait for batches for ever."""
     source = StreamingBatches(SCHEMA, "columns", None, bounded=False)
     source.shared = True
     with pytest.raises(ConfigError, match="no folder that driver and executors share"):

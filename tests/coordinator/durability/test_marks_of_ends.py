@@ -18,7 +18,7 @@ def mark(job: Job, crashed: bool = False) -> Ending | None:
 
 
 def finished(job: Job) -> Job:
-    """Its inputs have ended, and it has come to its end."""
+    """The job, whose inputs have ended, at its end."""
     job.all_say(SubtasksFinished([]))
     job.commit(acked(job, cut_of(job.actions()).number))
     gone(job)
@@ -50,7 +50,7 @@ def test_a_job_that_was_stopped_leaves_its_checkpoint_to_go_on_from_and_no_mark(
 
 
 def test_a_job_that_was_stopped_and_retains_nothing_says_that_it_was_stopped() -> None:
-    """Its sources ended before their input had: it is not finished, and there is nothing to go on from."""
+    """The job's sources ended before their input had: it is not finished, and there is nothing to go on from."""
     job = Job(retain="never").run()
     stopped(job, SUSPEND)
     found = mark(finished(job))

@@ -118,7 +118,7 @@ def test_a_second_try_that_finds_another_ones_manifest_ends_the_job(kind: Failur
 
 
 def test_a_checkpoint_whose_commit_is_in_doubt_does_not_time_out() -> None:
-    """It may be there, and its output is published as soon as that is known."""
+    """The manifest may be there, and its output is published as soon as that is known."""
     job = Job(timeout=20 * SECOND).run()
     commit = job.acked()
     for _ in range(30):
@@ -199,7 +199,7 @@ def declined(job: Job, number: int) -> None:
 
 
 def test_checkpoints_that_cannot_be_written_are_taken_again_when_the_storage_is_tried_again() -> None:
-    """They are not counted among the failures that a job tolerates, and come before the next interval."""
+    """Checkpoints that fail so are not counted among the failures that a job tolerates, and come before the next interval."""
     job = Job(interval=100 * SECOND, tolerated_failures=0).run()
     job.wait(100)
     began, numbers = job.now, []

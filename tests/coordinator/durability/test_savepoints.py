@@ -135,7 +135,7 @@ def test_one_that_cannot_be_taken_is_reported_and_the_job_goes_on() -> None:
 
 
 def test_one_that_refers_to_an_earlier_file_is_given_up() -> None:
-    """It would be lost with that file. No such savepoint is written, and none is reported to the user."""
+    """A savepoint would be lost with that file. No such savepoint is written, and none is reported to the user."""
     job = Job().run()
     job.complete()
     number = wanted(job)

@@ -404,7 +404,7 @@ def test_a_stop_has_three_attempts_and_the_caller_gets_the_reason_why_the_last_o
 
 @pytest.mark.parametrize("settings", [{"checkpoints": False}, {}], ids=["no checkpoints", "none complete"])
 def test_a_drain_of_a_job_that_begins_anew_is_given_up(settings: dict[str, Any]) -> None:
-    """Its sources would end before they have read again what they had read: that would be lost, and nobody would know."""
+    """The sources would end before they have read again what they had read: that would be lost, and nobody would know."""
     job = Job(**settings).run()
     stopped(job, DRAIN)
     job.says(0, Failed(FailureKind.USER, "it broke"))
@@ -512,7 +512,7 @@ def test_cancel_is_legal_at_every_stage(stage: str) -> None:
 
 
 def test_another_coordinator_of_the_run_finds_from_the_files_that_it_was_stopped() -> None:
-    """Its process was lost behind the checkpoint of the stop. The other process knows nothing of it."""
+    """The process of the stop was lost behind its checkpoint. The other process knows nothing of the stop."""
     job = Job().run()
     cut = cut_of(stopped(job))
     job.commit(acked(job, cut.number, b"output"))

@@ -18,7 +18,7 @@ def test_what_follows_is_what_the_table_says_of_the_kind(kind: FailureKind) -> N
 
 @pytest.mark.parametrize("kind", FailureKind, ids=lambda kind: kind.value)
 def test_a_job_without_checkpoints_asks_its_restart_strategy_where_a_place_is_out_of_reach(kind: FailureKind) -> None:
-    """It would begin anew each time."""
+    """A job without checkpoints would begin anew each time."""
     cause, usual = Cause("it broke", kind), REACTIONS[kind]
     what, found = reaction(cause, checkpointing=False, finishing=False)
     assert (what, found) == (Reaction.RESTART if usual is Reaction.WAIT else usual, cause)

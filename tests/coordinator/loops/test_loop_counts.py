@@ -93,7 +93,7 @@ def test_counts_that_fit_in_every_slot_mean_that_nothing_is_under_way(
 
 
 def fit(reports: dict[int, Quiet], slots: int, commands: int) -> bool:
-    """The same, added up anew."""
+    """Whether counts fit together, added up anew from all reports."""
     if len(reports) < slots or any(one.actions < commands for one in reports.values()):
         return False
     between = range(slots)

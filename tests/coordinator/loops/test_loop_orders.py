@@ -174,7 +174,7 @@ def test_and_a_wave_that_comes_before_it_does_not_end_the_nest(tasks: tuple[Kind
 
 
 def test_who_stops_at_an_empty_queue_ends_before_the_timer() -> None:
-    """The same without the obligation: the wave would find nothing, and be wrong."""
+    """Without that obligation the wave would find nothing, and be wrong."""
     play = Play(Shape((head(0), Kind(0, timer=1), Kind(1)), ONE_HEAD), restored=True, hurry=1)
     play.move()
     play.follow(0)

@@ -63,7 +63,7 @@ def test_after_a_restore_those_that_had_not_begun_a_round_begin_it() -> None:
 
 
 def test_a_slot_whose_tasks_have_all_finished_is_not_waited_for() -> None:
-    """It had a part in what entered the loop, and that has ended."""
+    """A slot without tasks had a part in what entered the loop, and that has ended."""
     desk = Desk(NestSpec(2, rounds=True))
     desk.say(0, RoundReport(0, 0, waiting=1))
     assert desk.said() == []
@@ -145,7 +145,7 @@ def test_rounds_do_not_go_back() -> None:
 
 
 class Plainly:
-    """The same rules for three slots, looked up anew at each report."""
+    """The rules of rounds for three slots, looked up anew at each report."""
 
     def __init__(self) -> None:
         self.reports: dict[int, RoundReport] = {}

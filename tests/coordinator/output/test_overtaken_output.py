@@ -87,7 +87,7 @@ def test_what_was_acked_and_is_in_no_checkpoint_goes_when_the_job_ends() -> None
 
 
 def test_the_files_of_a_checkpoint_whose_manifest_is_on_its_way_stay() -> None:
-    """It may be committed: then whoever starts from it needs them."""
+    """The manifest may be committed: then whoever starts from it needs the files."""
     job = opened().deployed()
     job.acked()
     job.machine.cancel(job.now)
@@ -190,7 +190,7 @@ def test_an_old_driver_does_not_delete_what_its_successor_starts_from(overtaken:
 
 
 def test_nothing_is_removed_where_the_last_checkpoint_cannot_be_read() -> None:
-    """Its output may be waiting to be published."""
+    """The output of that checkpoint may be waiting to be published."""
     store = MemoryStore("job", fail=lambda operation, name: "error")
     job = opened().deployed()
     job.machine.cancel(job.now)

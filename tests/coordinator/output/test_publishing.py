@@ -59,7 +59,7 @@ def test_leftovers_are_removed_with_the_last_part_where_one_worker_publishes_for
 def test_each_subtask_has_one_publisher_and_its_output_stays_in_order(
     drawn: list[tuple[str, int, int]], slots: int
 ) -> None:
-    """Also where the run before had more subtasks, or none that published by themselves."""
+    """The publisher is one where the run before had more subtasks, or none that published by themselves, too."""
     prepared = [Prepared(uid, placed(size, str(at)), subtask) for at, (uid, subtask, size) in enumerate(drawn)]
     of: dict[tuple[int, str], list[Any]] = {}
     names = set()

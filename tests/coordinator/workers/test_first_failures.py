@@ -112,7 +112,7 @@ def test_a_job_that_may_not_start_again_fails_at_the_second_failure_with_the_fir
 
 
 def test_behind_a_restart_the_same_failure_is_not_replaced_once_more() -> None:
-    """It would cost each attempt of an error that always comes a replacement in addition."""
+    """An error that always comes would cost each attempt a replacement in addition."""
     job = running(restarts=Fixed(1, 0))
     job.says(1, raised("the first"))
     replaced(job, 1)

@@ -174,7 +174,7 @@ def test_the_workers_of_one_executor_are_one_loss_though_they_are_lost_one_after
 
 @pytest.mark.parametrize("more", [False, True])
 def test_a_replacement_that_had_gone_on_counts_as_its_own_executor_though_it_could_not_report_so(more: bool) -> None:
-    """It has to start over with the worker lost next, and with it goes what it alone knew of that one."""
+    """The replacement has to start over with the worker lost next, and with it goes what it alone knew of that one."""
     job = Job(slots=4, standbys=0, executors="aabb").run()
     job.lose(0)
     for survivor in (1, 2, 3):
@@ -472,7 +472,8 @@ def test_a_link_between_others_that_closes_meanwhile_is_one_more_loss(depth: int
 
 
 def test_links_that_closed_before_their_worker_was_lost_are_no_reason_to_start_again() -> None:
-    """Its machine loses the network: it reports its links as closed, and then its link to the coordinator closes, too."""
+    """The worker's machine loses the network: it reports its links as closed, and then its link to the coordinator closes,
+    too."""
     job = running()
     for peer in (0, 2):
         job.says(1, Severed(peer, "reset", job.epochs[peer]))

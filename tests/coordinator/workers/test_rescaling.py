@@ -396,7 +396,7 @@ def test_standbys_begin_anew_behind_the_slots_to_come() -> None:
 
 
 def test_a_standby_that_has_come_meanwhile_is_ended_too() -> None:
-    """It was started when all had begun anew, and would go on with the slice of a worker that there is no more."""
+    """The standby was started when all had begun anew, and would go on with the slice of a worker that there is no more."""
     job = Job(standbys=1).run()
     asked(job, size(1, standbys=1))
     runs(job.restart())

@@ -85,8 +85,8 @@ def test_a_slice_moves_away_from_its_own_worker_when_a_process_elsewhere_has_roo
 
 
 def test_a_process_that_follows_a_worker_keeps_its_slice_and_gets_no_other() -> None:
-    """It got that of the worker whose hot standby had taken its slot; the standby that came then got the slice that was
-    followed already, and nobody followed the other worker any more."""
+    """The process got the slice of the worker whose hot standby had taken its slot; the standby that came then got the one
+    that was followed already, and nobody followed the other worker any more."""
     assert deal({3: HERE}, {3: [1]}, [HERE] * 2, 1, 1, {3: 1}) == {3: [1]}
     assert deal({2: HERE, 3: HERE}, {3: [1]}, [HERE] * 2, 1, 1, {3: 1}) == {2: [0], 3: [1]}
     assert deal({2: THERE, 3: HERE}, {3: [0, 1]}, [THERE, HERE], 1, 2, {3: 1}) == {2: [0], 3: [1]}

@@ -82,7 +82,7 @@ FAR_VIEW = pa.ListViewArray.from_arrays(pa.array([0, 1], pa.int32()), pa.array([
 
 
 def test_list_views_around_times_that_python_has_not_are_refused() -> None:
-    """These types are made, and made plain, through Python: its errors came out raw."""
+    """List views are made, and made plain, through Python: its errors came out raw."""
     with pytest.raises(Misfit, match=r"column 'x' is declared list_view<.*>, which cannot hold its values: "):
         column_as(FAR, pa.field("x", pa.list_view(pa.timestamp("s"))))
     with pytest.raises(Misfit, match=r"column 'x' of list_view<.*cast the column before, to list<.*timestamp\[s\]>"):

@@ -116,7 +116,7 @@ CONSTANTS = [
 
 @pytest.mark.parametrize("constant", CONSTANTS, ids=lambda one: str(one.type))
 def test_any_constant_is_a_column(constant: pa.Scalar) -> None:
-    """Also where there is no record: Arrow cannot repeat a list no times."""
+    """A constant is a column where there is no record, too: Arrow cannot repeat a list no times."""
     formula = Formula(pc.scalar(constant))
     batch = pa.RecordBatch.from_pydict({"x": [1, 2]})
     assert formula(batch).to_pylist() == [constant.as_py()] * 2

@@ -121,7 +121,7 @@ def test_a_folder_that_others_may_enter_is_not_used(tmp_path: Path, monkeypatch:
 def test_the_path_of_a_socket_may_be_longer_than_the_system_takes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, served: Callable[..., Served]
 ) -> None:
-    """It may have some hundred bytes, and folders of users may be deep, as under Slurm."""
+    """The path of a socket may have some hundred bytes, and folders of users may be deep, as under Slurm."""
     deep = tmp_path / ("d" * 100)
     deep.mkdir()
     monkeypatch.setenv("TAILRACE_CONTROL_DIR", str(deep))

@@ -89,7 +89,7 @@ def ran(program: str) -> tuple[int, str, str]:
 
 
 def ran_anew(program: str, *flags: str, **options: Any) -> tuple[int, str, str]:
-    """The same of a program that starts by itself."""
+    """The exit code, stdout and stderr of a program that starts by itself."""
     command = [sys.executable, *flags, "-c", STUBS + program]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, **options)
     return done.returncode, done.stdout, done.stderr
@@ -128,7 +128,7 @@ one.wait()
     "more", ["", "job(0, how='FAILED').wait(); job(0, how='CANCELLED').wait()", "one.await_termination()"]
 )
 def test_a_newer_start_of_a_job_makes_the_exit_code_3(more: str) -> None:
-    """Who starts programs again must leave this one: it would take the job back, and so on."""
+    """A supervisor must leave this start: else it would take the job back, and so on."""
     code, _, err = ran(TAKEN_OVER + more)
     assert code == 3 and "job 'the job' failed: overtaken" in err
 
@@ -141,7 +141,7 @@ def test_a_failure_that_the_program_has_seen_is_the_programs(ask: str) -> None:
 
 
 def test_a_job_that_others_have_cancelled_is_not_taken_for_done() -> None:
-    """Somebody cancels the worker's Spark job in Spark's own pages: the process must not end like one whose job is done."""
+    """A user cancels the worker's Spark job in Spark's own pages: the process must not end like one whose job is done."""
     code, out, err = ran("job(how='CANCELLED')")
     assert (code, out) == (130, f"job CANCELLED\n{RAN}")
     assert err == "tailrace: job 'the job' was cancelled, and not by this program\n"

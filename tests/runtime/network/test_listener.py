@@ -1,4 +1,4 @@
-"""Who gets in, who does not, and what the loop does for both."""
+"""Connections that get in, those that do not, and what the loop does for both."""
 
 import os
 import resource
@@ -555,7 +555,7 @@ def test_an_error_in_a_call_loses_no_other_call(loop: EventLoop) -> None:
 
 
 def test_who_was_unregistered_in_a_round_is_not_called_in_it(loop: EventLoop) -> None:
-    """Also when its file descriptor has been given to somebody else meanwhile."""
+    """No call comes where its file descriptor has been given to another socket meanwhile, either."""
     one, two = socket.socketpair(), socket.socketpair()
     called: list[str] = []
 

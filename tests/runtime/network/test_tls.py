@@ -263,7 +263,7 @@ def test_without_the_package_that_makes_them_the_error_names_it(monkeypatch: pyt
 
 
 def test_files_that_are_replaced_count_for_the_next_job(given_folder: Path) -> None:
-    """They were read once in the life of a process, and an expired certificate was shown for ever."""
+    """Certificates were read once in the life of a process, and an expired one was shown for ever."""
     theirs = choose(str(given_folder))
     assert theirs is not None
     before = tls.accepting(theirs)

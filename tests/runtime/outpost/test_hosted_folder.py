@@ -134,7 +134,7 @@ def test_more_than_the_limit_is_refused_with_what_to_do_instead(folder: Folder, 
 
 
 def test_files_that_nobody_needs_any_more_make_room(host: FolderHost) -> None:
-    """Their owner may be collected in the middle of a request, by the thread that is at it."""
+    """The owner of files may be collected in the middle of a request, by the thread that is at it."""
 
     class Owner:
         pass

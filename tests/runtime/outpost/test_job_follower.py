@@ -563,7 +563,7 @@ def test_a_job_ends_when_somebody_cancels_the_spark_job_of_its_coordinator(
 def test_a_job_that_a_newer_start_has_taken_over_is_marked_as_such(
     flow: Callable[..., tr.Environment], tmp_path: Path
 ) -> None:
-    """Who starts programs again leaves this one to the newer start."""
+    """A supervisor leaves this job to the newer start."""
     far = Far(flow(None, 100), tmp_path / "checkpoints")
     job = far.begin()
     until(lambda: job.checkpoints)

@@ -294,7 +294,8 @@ def test_nothing_is_recorded_outside_of_user_code_and_in_other_threads() -> None
 
 
 def test_a_search_for_garbage_reads_for_itself() -> None:
-    """It comes at any moment: finalizers read clocks then, and what others have put into `gc.callbacks`."""
+    """A search for garbage comes at any moment: finalizers read clocks then, and what others have put into
+    `gc.callbacks`."""
 
     class Closes:
         def __init__(self) -> None:

@@ -207,7 +207,7 @@ def test_the_end_of_the_job_stops_its_queries(watched: Any) -> None:
 
 
 def test_a_job_that_takes_all_slots_is_refused() -> None:
-    """Its query would wait for ever."""
+    """The job's query would wait for ever."""
     text = "takes 2 task slots for good, Spark has 2, and a streaming query needs one"
     with pytest.raises(ConfigError, match=text):
         queries.check_slots(spark_with("local[2]", 2), 2, 600)

@@ -658,7 +658,7 @@ def test_who_does_again_what_was_done_behind_a_cut_merges_the_same_records() -> 
 
 
 def test_a_cut_after_the_end_has_what_could_still_be_merged() -> None:
-    """Its log is complete at once, and nothing is added to it."""
+    """The log of such a cut is complete at once, and nothing is added to it."""
     loop = Loop(combine=by_key())
     loop.queue.append(rows(("a", 5), ("b", 7)))
     loop.queue.end()
@@ -684,8 +684,8 @@ def test_what_a_merge_raises_is_the_users() -> None:
 
 
 def test_a_merged_record_keeps_its_key() -> None:
-    """It waits in the place of its parts, and goes where they were to go: with another key it would come to a subtask that
-    is not its own, and into state that is not."""
+    """A merged record waits in the place of its parts, and goes where they were to go: with another key it would come to a
+    subtask that is not its own, and into state that is not."""
     loop = Loop(combine=by_key(lambda a, b: (a[0] + b[0], a[1] + b[1])))
     with pytest.raises(
         UserCodeError, match=r"record \('aa', 3\).*records with the key 'a' returned one with the key 'aa'"

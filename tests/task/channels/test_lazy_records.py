@@ -29,7 +29,7 @@ MANY = 600
 WIDE = 20_000
 """Bytes that a channel of the first job may hold, and so has in flight."""
 NARROW = 300
-"""The same of those that go on."""
+"""Bytes that a channel of a job that goes on may hold."""
 
 
 class Slow(tr.KeyedProcessFunction):

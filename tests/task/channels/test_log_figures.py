@@ -32,7 +32,7 @@ def reported(made: Crew) -> list[tuple[int, int, int]]:
 
 
 def there(made: Crew) -> list[tuple[int, int, int]]:
-    """The same, counted."""
+    """What `reported` gives, counted."""
     found = []
     for worker in made.workers:
         assert isinstance(worker.slice, ReplayableSlice)

@@ -240,7 +240,7 @@ def test_a_look_at_a_source_that_has_nothing_is_in_no_history() -> None:
 
 
 def test_others_have_a_part_of_a_frame_that_was_made_again() -> None:
-    """They have so many records of a channel; the frames that they lie in now end elsewhere."""
+    """Workers count what they have of a channel in records; the frames that these lie in now end elsewhere."""
     workers = Workers(plan(lambda record, ctx: record))
     workers.run()
     lost = workers.slices[1]

@@ -100,7 +100,7 @@ def test_a_step_that_has_read_a_whole_window_finds_all_of_it_again() -> None:
 
 
 def test_a_step_that_has_read_more_than_a_window_finds_all_of_it_again() -> None:
-    """Who takes the place of a sender begins with a whole window, beside what is unread by then. A reader that was busy
+    """A sender's replacement begins with a whole window, beside what is unread by then. A reader that was busy
     meanwhile reads all of it in one step, and is lost itself."""
     sender, reader = opened(SENDER), opened(READER)
     incoming, outbox = channel_between(sender, reader)

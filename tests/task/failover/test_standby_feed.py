@@ -185,7 +185,7 @@ def test_the_history_goes_when_the_worker_rests_or_has_done_much() -> None:
 
 
 def test_the_next_report_is_gathered_until_the_standby_has_taken_the_one_before() -> None:
-    """It sets the pace: what is gathered meanwhile it replays together."""
+    """The standby sets the pace: what is gathered meanwhile it replays together."""
     fed, history = with_a_checkpoint(), steps(3)
     assert fed.expect(STANDBY, 1)
     fed.begin(STANDBY)

@@ -44,7 +44,7 @@ def test_where_frames_end_and_how_records_are_pickled_does_not_matter() -> None:
 
 
 def test_records_without_event_times_are_the_same_whether_that_is_said_of_each_or_of_none() -> None:
-    """Those that were in flight at a checkpoint lie in its file beside others that have some, and come back so (random
+    """Records that were in flight at a checkpoint lie in its file beside others that have times, and come back so (random
     dataflow 20100 with `all_together`)."""
     none = Rows(["x"] * 5_000)
     rows = Rows(["x"] * 5_000, np.full(5_000, NO_TIME))

@@ -15,7 +15,7 @@ from tailrace.task.journal.merged_reads import in_order, totals
 
 
 def batches(chance: random.Random, number: int, count: int, timed: bool, form: str = "rows") -> list[Batch]:
-    """So many records of a channel, in batches of one to five: (the number of the channel, how many were before)."""
+    """The records of a channel in batches of one to five: (the number of the channel, how many were before)."""
     made: list[Batch] = []
     at = 0
     while at < count:

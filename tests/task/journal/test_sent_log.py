@@ -94,7 +94,7 @@ class Sending:
         return found
 
     def replaced(self, came: int = 0) -> None:
-        """Somebody else reads the first channel from now on: what is on its way there is lost."""
+        """A log whose first channel gets another reader from now on: what is on its way there is lost."""
         self.unread.extend(self.box.sends)
         self.box.sends.clear()
         self.unread = deque(one for one in self.unread if one[0] != HERE)

@@ -410,7 +410,7 @@ def test_timers_come_back_from_a_checkpoint_in_their_order() -> None:
 
 
 def test_timers_of_two_old_subtasks_come_together() -> None:
-    """They were numbered in each of them, so some have one time and one number."""
+    """Timers were numbered in each of the two subtasks, so some have one time and one number."""
     new = MemoryBackend()
     restored = timers_of(new, "event", lambda entry: entry[0])
     for name in "ab":

@@ -421,7 +421,7 @@ def test_the_watermark_of_a_channel_that_waits_does_not_count() -> None:
 
 
 def test_event_time_that_is_on_its_way_is_in_the_cut_though_not_all_timers_have_fired() -> None:
-    """They are in the state, and fire behind the cut (`tests/task/subtask/test_portions.py`)."""
+    """Timers that have not fired are in the state, and fire behind the cut (`tests/task/subtask/test_portions.py`)."""
     one = One(timed)
     one.arrive(0, *range(10)).mark(0, Watermark(20)).mark(1, Watermark(20)).barrier(0, 1).barrier(1, 1)
     while one.task.checkpoints.snapshot is None:

@@ -107,8 +107,8 @@ def test_a_cut_falls_between_two_portions_though_nobody_takes_what_they_give() -
 
 
 def test_event_time_goes_on_behind_windows_as_far_as_they_have_fired() -> None:
-    """Who reads them need not wait until all have. Behind timers of a function it stands still: one may set another one for
-    a time that has been."""
+    """The readers of windows need not wait until all have fired. Behind timers of a function event time stands still: one
+    may set another one for a time that has been."""
     one = up_to(full(minutes), MANY)
     for _ in range(60):
         one.step(budget=50)

@@ -430,7 +430,7 @@ def test_event_time_of_an_input_that_is_gone_is_no_reason_to_refuse_a_start() ->
 
 
 def test_records_in_flight_go_to_the_input_that_their_source_feeds_now() -> None:
-    """Their source fed another input then."""
+    """The source of these records fed another input then."""
     task = Restored().was(1, LogKind.RECEIVED, Watermark(30), 7, port=1).back()
     assert not task.returned.as_they_were, "what it said of event time was said of another input"
     task.run()
@@ -528,8 +528,8 @@ def small_frames(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_is_in_flight_does_not_grow_with_each_life_that_is_over_before_it_was_read(
     seed: int, small_frames: None
 ) -> None:
-    """Who sends waits until it is read (F3). Else each life would add as much as its channels hold, checkpoints would become
-    ever larger, and with a cap none would be complete any more."""
+    """A sender waits until what was in flight is read (F3). Else each life would add what its channels hold, checkpoints
+    would become ever larger, and with a cap none would be complete any more."""
     job, sizes = Job(seed), []
     for _ in range(30):
         fleet = job.live(behind, 2, 30)

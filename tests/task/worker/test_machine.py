@@ -396,7 +396,7 @@ def test_a_task_with_a_timer_sleeps_until_it_is_due() -> None:
 
 
 def busy(d: Driven, batches: int) -> None:
-    """The other worker has records for the last task here, always."""
+    """Hands over frames of the other worker, which always has records for the last task here."""
     for number in range(batches):
         d.machine.handle(FrameArrived(encode_batch(ChannelId(0, 1, 0), 1, 0, number, Rows([number])), 1))
 
@@ -445,7 +445,7 @@ def passer() -> tuple[Driven, Any]:
 
 
 def arrive(d: Driven, at: int, values: range) -> None:
-    """The other worker sends a frame to the task that passes on."""
+    """Hands over a frame of the other worker to the task that passes on."""
     d.machine.handle(FrameArrived(encode_batch(ChannelId(0, 0, 1), 1, 0, at, Rows(list(values))), 0))
 
 
@@ -462,7 +462,7 @@ def test_records_of_a_task_that_has_read_all_that_is_there_go_at_once() -> None:
 
 
 def test_records_of_a_task_that_always_has_little_to_read_wait_for_one_round_of_its_channels() -> None:
-    """They waited for 5 ms where the worker was never idle, however few records kept it busy."""
+    """The records waited for 5 ms where the worker was never idle, however few records kept it busy."""
     d, passes = passer()
     passes.gate._join = lambda channel, batch, limit: batch  # frames come while others are read
     for at in range(0, 60, 6):

@@ -135,7 +135,7 @@ def test_what_no_sink_can_publish_is_reported_unless_it_was_given_up() -> None:
 
 
 def test_what_a_sink_that_publishes_nothing_was_given_stays_under_cover() -> None:
-    """It has the uid of one that did, and the user has given up what that one had prepared."""
+    """The sink has the uid of one that did, and the user has given up what that one had prepared."""
     one = Driven(tr.sinks.Print(), ("shelf",))
     assert one.publish(Publish([("shelf", [b"a"])], 0)) == [Published(0, skipped=True)]
 
@@ -149,7 +149,7 @@ def test_a_sink_that_raises_for_good_is_named() -> None:
 
 
 class Far(Shelf):
-    """Its server is away for a while."""
+    """A sink whose server is away for a while."""
 
     away = True
 

@@ -453,7 +453,7 @@ def test_an_operator_has_finished_where_its_old_subtask_had_or_all_of_them(
 
 
 def test_a_subtask_that_had_finished_alone_goes_on_where_others_feed_it_now() -> None:
-    """It ran in one chain with a subtask of the source that had no split. The source has another parallelism now, so its
+    """The subtask ran in one chain with one of the source that had no split. The source has another parallelism now, so its
     only subtask sends to both. Event time that had come to its end there would hold back all that is behind it for ever."""
 
     def chained(env: tr.Environment, sink: tr.Sink) -> None:

@@ -72,7 +72,7 @@ def test_keys_of_several_columns() -> None:
 
 
 def test_the_key_of_a_list_of_one_column_is_a_tuple_as_it_is_in_rows() -> None:
-    """Its records went where the tuple belongs, and its state into checkpoints as that of the bare value."""
+    """Records with such a key went where the tuple belongs, and state went into checkpoints as that of the bare value."""
     data = columns({"k": pa.int64()}, [(n,) for n in range(50)])
     for batch in (data, data.to_rows()):
         for in_columns in (True, False):

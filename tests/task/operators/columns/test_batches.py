@@ -21,7 +21,7 @@ def parted(batch: pa.RecordBatch, ctx: tr.Context) -> pa.RecordBatch:
 
 
 class Parting(tr.MapBatchesFunction):
-    """The same, and at the end how many batches there were."""
+    """A function of batches that parts them as `parted` does, and emits at the end how many there were."""
 
     def open(self, ctx: tr.Context) -> None:
         self.ctx, self.batches = ctx, 0

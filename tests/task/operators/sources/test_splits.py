@@ -475,7 +475,8 @@ def test_a_reader_that_waits_for_an_answer_is_not_ready_and_not_ended() -> None:
 
 
 def test_a_reader_for_which_there_is_nothing_at_the_moment_knows_it() -> None:
-    """It must not hold event time back; nor may it be taken for idle before it was looked for splits."""
+    """A reader without splits must not hold event time back; nor may it be taken for idle before it was looked for
+    splits."""
     source = Found([(i, 3, False) for i in range(4)])
     enumerator, reader = (task_of(source, i, 4, all_at_once=True) for i in (0, 3))
     enumerator.out = lambda batch: None
@@ -693,7 +694,7 @@ def test_who_has_no_split_is_told_so_once_it_was_looked_for_splits_anew() -> Non
 
 
 class Refilled(tr.Source):
-    """Its readers give one list again and again."""
+    """A source whose readers give one list again and again."""
 
     def splits(self, parallelism: int) -> list[int]:
         return [*range(16)]

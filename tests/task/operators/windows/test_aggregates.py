@@ -439,7 +439,7 @@ VERBS: dict[str, Callable[[tr.WindowedStream], tr.DataStream]] = {
 def test_a_sliding_window_has_its_records_in_the_order_in_which_they_came(
     form: str, verb: str, pairs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where many records come in one batch, and lie in the window at different places."""
+    """The order is right where many records come in one batch, and lie in the window at different places, too."""
     monkeypatch.setattr(aggregates, "PAIRS", pairs)
     rows = [(chr(97 + i % 26), float(i * 7 % 23), 1) for i in range(60)]
     stream = tr.Environment(parallelism=1).from_collection(rows).to_columns(SCHEMA)

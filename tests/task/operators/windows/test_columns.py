@@ -61,7 +61,7 @@ class WindowTwins(TimedTwins):
 
 
 def timed(twins: WindowTwins, batch: Callable[[random.Random], Columns]) -> Callable[[random.Random], Columns]:
-    """The same batches at times around the event time of the twins: some late, some early."""
+    """Batches at times around the event time of the twins: some late, some early."""
 
     def one(chance: random.Random) -> Columns:
         data = batch(chance).data
