@@ -109,7 +109,7 @@ def test_who_asks_for_what_was_not_asked_for_before_begins_again_with_all_others
     for seed in range(6):
         job, out = ran(seed, remembers, turn=500 + 60 * seed)
         reasons = restarts_of(job)
-        assert all("asks for something that it had not asked for before" in reason for reason in reasons), reasons
+        assert all("requests an answer that it had not requested before" in reason for reason in reasons), reasons
         assert all("is not done the same again" in reason and "bug" not in reason for reason in reasons)
         noticed += len(reasons)
         job.await_termination()

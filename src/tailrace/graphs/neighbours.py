@@ -237,7 +237,7 @@ class LabelPropagation(VertexProgram):
 
 class Triangles(VertexProgram):
     """The number of triangles of each vertex. Each edge leads from the end with fewer neighbours to the other one (by id
-    where they have as many); for each two edges of a vertex the nearer of their ends is asked for the third edge."""
+    where they have as many); for each two edges of a vertex the nearer of their ends looks for the third edge."""
 
     sorts = False
     schema = pa.schema([("id", pa.int64()), ("count", pa.int64()), ("degree", pa.int64())])

@@ -106,7 +106,7 @@ class Adjacency:
 
 @dataclass(slots=True)
 class VertexSlice:
-    """Vertices of one subtask: their ids, sorted, the edges from them and, where the program wants it, to them."""
+    """Vertices of one subtask: their ids, sorted, the edges from them and, where the program requires it, to them."""
 
     ids: Array
     out: Adjacency

@@ -60,8 +60,9 @@ class BiasedWalks(RandomWalks):
     1, and any other one 1/q.
 
     A vertex knows which of its edges lead back. Of the others it draws one as if all had the greater weight of the two, and
-    asks the vertex before whether it leads there as well: if the edge has the lesser weight it is taken as often as that is
-    of the greater one, and else another one is drawn. Those that wait for an answer get it in the next step but one."""
+    sends a query to the vertex before, whether it leads there as well: if the edge has the lesser weight it is taken as
+    often as that is of the greater one, and else another one is drawn. Walks that wait for an answer get it in the next
+    step but one."""
 
     def __init__(self, walks: int, length: int, seed: int, p: float, q: float) -> None:
         super().__init__(walks, length, seed)

@@ -1,8 +1,8 @@
 """The messages by which a worker takes the place of a lost one while the other workers go on.
 
 *A worked example.* There are three workers, and that of slice 1 will be lost. It has taken 4 steps (entries 0 to 3 of its
-history) and has cut for checkpoint 1 (entry 4). Its ack follows from the cut, so it tells the coordinator these 5 entries
-first. When the checkpoint is complete, the history begins with the cut:
+history) and has cut for checkpoint 1 (entry 4). Its ack follows from the cut, so it first sends the coordinator these 5
+entries. When the checkpoint is complete, the history begins with the cut:
 
     >>> from tailrace.coordinator.workers.replacement_phases import Takeovers
     >>> from tailrace.elements.cuts import CutRequest
@@ -34,9 +34,9 @@ the history up to there in front of the frame. The last step (entry 8) has sent 
     >>> copies[0].end, copies[2].end, history.end
     (7, 8, 9)
 
-The coordinator has the first 5 entries, and asks both survivors. They answer with the rest of their copies, and with how
-much came on each channel (edge 2, from slice 1) behind the barrier of checkpoint 1: 5 records at worker 0, 3 at worker 2,
-with digests of them:
+The coordinator has the first 5 entries, and sends `WorkerLost` to both survivors. They answer with the rest of their
+copies, and with how much came on each channel (edge 2, from slice 1) behind the barrier of checkpoint 1: 5 records at
+worker 0, 3 at worker 2, with digests of them:
 
     >>> from tailrace.elements.batches import Rows
     >>> from tailrace.task.journal.digests import Digest
@@ -64,7 +64,7 @@ entry 8, and none depends on it:
     [(2, 1, 0, 5), (2, 1, 2, 3)]
 
 It makes 8 records for worker 0 again, and may part them into other frames. The first 5 have the digest that worker 0 has
-told, so only the other 3, from number 5 on, are sent:
+reported, so only the other 3, from number 5 on, are sent:
 
     >>> from tailrace.task.journal.sent_log import Keeping, SentLog
     >>> from tailrace.task.channels.spilling import MemorySpill

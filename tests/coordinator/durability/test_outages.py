@@ -199,7 +199,8 @@ def declined(job: Job, number: int) -> None:
 
 
 def test_checkpoints_that_cannot_be_written_are_taken_again_when_the_storage_is_tried_again() -> None:
-    """Checkpoints that fail so are not counted among the failures that a job tolerates, and come before the next interval."""
+    """A checkpoint that fails so does not count among the failures that a job tolerates, and comes before the next
+    interval."""
     job = Job(interval=100 * SECOND, tolerated_failures=0).run()
     job.wait(100)
     began, numbers = job.now, []

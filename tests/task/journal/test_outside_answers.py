@@ -179,12 +179,12 @@ def test_a_reader_that_does_not_give_what_it_gave_is_reported() -> None:
         replayed.read(of(1, 2), 5)
 
 
-def test_what_had_not_been_asked_before_is_reported() -> None:
+def test_an_answer_that_was_not_requested_before_is_reported() -> None:
     replayed = ReplayedAnswers()
     replayed.give([Gave(1)])
-    with pytest.raises(InternalError, match="asks for a value, and the log has a number of records"):
+    with pytest.raises(InternalError, match="requests a value, and the log has a number of records"):
         replayed.request(never)
-    with pytest.raises(InternalError, match="asks for something that it had not asked for before"):
+    with pytest.raises(InternalError, match="requests an answer that it had not requested before"):
         replayed.request(never)
     replayed.give([Raised(b"", "OSError", "gone")])
     assert replayed.remaining == 1

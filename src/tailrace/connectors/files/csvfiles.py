@@ -119,7 +119,7 @@ class CsvLines(RawLines):
     def __init__(self, lines: LineReader, path: str, sep: str, quote: str | None, raw: bool = False) -> None:
         super().__init__(lines)
         self.path, self.sep, self.quote, self.raw = path, sep, quote, raw
-        """`raw`: true if records with wrong quotes are given to the one who asks, who sets them aside."""
+        """`raw`: true if records with wrong quotes are returned to the caller, who sets them aside."""
         self.waiting: list[bytes] = []
         """Lines of a record whose end was not read yet."""
         self.begin = 0

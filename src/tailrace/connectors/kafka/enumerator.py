@@ -53,7 +53,7 @@ class Topics(NamedTuple):
 
 
 class PartitionEnumerator(Enumerator):
-    """The enumerator of partitions. It asks the server in a thread of its own, so that no task waits for a server.
+    """The enumerator of partitions. It queries the server in a thread of its own, so that no task waits for a server.
 
     `position` is the set of known partitions, each with the id of its topic. Those of the first look are read from `start`,
     each from a number that is taken once and stays in the split; those that are found later from their beginning.

@@ -1,6 +1,6 @@
 """The restart strategies: when a job that failed is started again, and when no more. All times are int64 microseconds.
 
-`failures` decides before which failures a strategy decides at all; `coordinator.course` asks both.
+`failures` decides before which failures a strategy decides at all; `coordinator.course` calls both.
 """
 
 from __future__ import annotations

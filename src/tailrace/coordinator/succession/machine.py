@@ -1,7 +1,7 @@
 """A coordinator that logs its events at two workers, and goes on from the log of a lost one (`protocol.succession`).
 
 What a coordinator does follows from its events. So a successor that handles them again is what the lost one was, and has
-only to bring each worker what it has not received. The storage tells the rest: which manifest is there, and that nobody
+only to bring each worker what it has not received. The storage has the rest: which manifest is there, and that nobody
 else has claimed the job meanwhile.
 """
 
@@ -220,7 +220,7 @@ class LoggedCoordinator(Coordinator):
         return asker
 
     def _with_askers(self, action: Action) -> Action:
-        """The action with the parties themselves. A party that asked a lost coordinator asks once more."""
+        """The action with the parties themselves. A party with a request to a lost coordinator makes it once more."""
         if isinstance(action, CheckpointEnded):
             found = [self._askers.pop(one, None) if isinstance(one, Asker) else one for one in action.waiting]
             return replace(action, waiting=tuple(one for one in found if one is not None))

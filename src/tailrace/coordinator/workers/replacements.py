@@ -144,7 +144,7 @@ class Replacements:
 
     def begin(self, cause: Cause, now: int, there: bool) -> Decisions:
         """Begins the replacement of a worker that is lost, or has failed. Checkpoints under way are given up, another
-        process is started where none is `there`, and the survivors are asked for what they know."""
+        process is started where none is `there`, and what the survivors know is requested."""
         lost = cause.worker
         assert lost is not None
         given_up = self._durability.suspend(f"worker {lost} is being replaced", now)

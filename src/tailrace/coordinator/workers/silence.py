@@ -27,7 +27,7 @@ class LongestSilence:
     thousands in a second. So a place is looked at again only where it seemed to be that one, and has given a sign of life
     since.
 
-    Invariant R2: each place that is connected is in here once, with a time at which it was heard, or one before.
+    Invariant R2: each place that is connected is in here once, with a time at which a sign of life came, or one before.
     """
 
     def __init__(self) -> None:

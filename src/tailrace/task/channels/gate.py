@@ -253,7 +253,7 @@ class Gate(GateCutState):
 
     def may_delay_time(self, channel: InputChannel) -> bool:
         """True if a watermark of the channel may be read behind records that have come behind it. One that was in flight
-        at the restored cut may not: a replay reads it where it is."""
+        at the restored cut may not: it is read where it is."""
         return channel.returning is None
 
     def _move_on(self, channel: InputChannel) -> None:

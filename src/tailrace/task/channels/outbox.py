@@ -98,7 +98,7 @@ class OutputChannel(OutputCutState):
 
     def cut_state(self) -> dict[str, Any]:
         """State at a cut. What waits for credit then is in front of the barrier, and counts as sent. What the barrier
-        overtakes is subtracted when it is sent again (`Outbox.goes_again`)."""
+        overtakes is subtracted where it goes out once more."""
         return super().cut_state() | {"sent": self.sent + sum(charge > 0 for _, _, charge in self.queue)}
 
     def set_cut_state(self, state: dict[str, Any]) -> None:

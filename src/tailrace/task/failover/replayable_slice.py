@@ -210,7 +210,7 @@ class ReplayableSlice(Slice):
             self._send_rest(peer, gained.has)
         origin = peer if gained.origin == -1 else gained.origin
         if origin == self.slot or not 0 <= origin < self.plan.slots:
-            raise ProtocolViolation(f"worker {peer} tells what worker {origin} has done")
+            raise ProtocolViolation(f"worker {peer} sends a history of worker {origin} to worker {self.slot}")
         for whose, one in self.hearsay.receive(peer, gained):
             self.copies[whose].gain(one, self._is_near(whose, peer))
             if self.services.depth < 2 and peer in self.beside and whose not in (peer, *self.beside):

@@ -159,7 +159,7 @@ class ReplayedAnswers(Outside):
     def request(self, call: Callable[[], T]) -> T:
         answer = self._next()
         if not isinstance(answer, Told):
-            raise InternalError("K3: user code asks for a value, and the log has a number of records", ())
+            raise InternalError("K3: user code requests a value, and the log has a number of records", ())
         found: T = pickle.loads(answer.data)
         return found
 
@@ -184,7 +184,7 @@ class ReplayedAnswers(Outside):
 
     def _next(self) -> Gave | GaveParts | Told:
         if self._at == len(self._answers):
-            raise InternalError("K3: user code asks for something that it had not asked for before", ())
+            raise InternalError("K3: user code requests an answer that it had not requested before", ())
         answer = self._answers[self._at]
         self._at += 1
         if isinstance(answer, Raised):

@@ -412,7 +412,7 @@ class Attempt:
             if (task.checkpoints.snapshot or task.cuts.declined or (source and source.events)) and (
                 task.id.vertex not in self.slice.services.stirred
             ):
-                raise InternalError(f"K5: {task.id} wants something, and nothing has happened to it", ())
+                raise InternalError(f"K5: {task.id} requires an action, and no event has stirred it", ())
 
     def at_rest(self) -> list[Action]:
         """Reports which loop nests have come to rest, when the tasks have nothing else to do."""

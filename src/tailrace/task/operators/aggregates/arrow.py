@@ -77,7 +77,7 @@ class GroupedBatch:
             arrays.append(column)
             requested.extend((f"v{i}", one) for one in aggregate.arrow)
         if any(aggregate.of is None for aggregate in aggregates):
-            requested.append(([], "count_all"))  # once, however many ask for it
+            requested.append(([], "count_all"))  # once, however many callers need it
         if batch.times is not None:
             names.append(_TIME)
             arrays.append(pa.array(batch.times, pa.int64()))

@@ -279,7 +279,7 @@ class Dealer:
             return set(range(self.parallelism)) - {index % self.parallelism for index in self.unassigned}
         if any(index >= self.parallelism or index in self._requests for index in self.unassigned):
             return set()
-        # What is left is kept for the readers that have not asked.
+        # What is left is kept for the readers that have not requested any.
         return set(range(self.parallelism)) - set(self.unassigned)
 
     def _taken_by(self, reader: int) -> list[int]:
