@@ -408,6 +408,15 @@ def test_a_first_page_names_what_is_in_its_room() -> None:
     assert not found, f"say in its `__init__.py` what each is for: {found}"
 
 
+@pytest.mark.parametrize("floor", ["task", "coordinator", "spark", "runtime"])
+def test_a_first_page_says_what_goes_in_and_out(floor: str) -> None:
+    rooms = sorted({page.parent for page in (SOURCE / floor).glob("*/__init__.py")})
+    assert rooms, "no room was read: have they moved?"
+    for room in rooms:
+        page = ast.get_docstring(_parsed((room / "__init__.py").read_text(encoding="utf-8"))) or ""
+        assert re.search(r"^In:\s.+?\bOut:\s", page, re.M | re.S), f"{room.relative_to(SOURCE)}: In: ... Out: ..."
+
+
 def test_a_module_that_no_first_page_names_is_seen(tmp_path: Path) -> None:
     (tmp_path / "room").mkdir()
     for name in ("__init__.py", "one.py", "two.py", "room/__init__.py"):

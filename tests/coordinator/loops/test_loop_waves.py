@@ -288,7 +288,7 @@ def test_at_the_end_event_time_goes_on_loop_by_loop_without_a_pause() -> None:
 
 
 def test_a_loop_that_goes_on_at_the_end_of_event_time_lets_that_out_only_with_its_own_end() -> None:
-    """The loop goes on from a checkpoint that was taken there, and its inputs have not ended once more when the wave comes."""
+    """The loop goes on from a checkpoint that was taken there; its inputs have not ended once more when the wave comes."""
     desk = Desk()
     for slot in range(2):
         desk.say(slot, EventTimeMoved(0, LAST_TIME))

@@ -1,5 +1,8 @@
 """The way of the output that sinks have prepared, until it is visible.
 
+In: what a manifest holds of prepared output, and reports of workers that it is visible. Out: `Publish` messages, manifests
+to mark as published, output to remove.
+
 - `publishing`: what is published behind a checkpoint: what was sent, what is visible, which manifests are marked.
 - `publish_decision`: which output may be published and which never again; a pure function.
 - `parts`: the messages of a publication. `lanes`: their way to the workers that publish, and the sinks that are away.

@@ -1,5 +1,8 @@
 """The workers of a job: which process has which slot, and what happens when one is lost.
 
+In: processes that join, signs of life, links that close, ends of Spark jobs, reports on histories. Out: requests for
+processes, messages to workers, and causes of failure for `course`.
+
 - `roster`: slots, epochs, signs of life. `places`: the Spark jobs that run processes. `silence`: which worker is
   declared lost because no sign of life comes.
 - `standbys`, `standby_placement`: processes that wait, and the slices whose state each of them holds.

@@ -1,5 +1,8 @@
 """The process of a worker: a driver of the machine in `task.worker`.
 
+In: messages of the coordinator, frames of other workers, answers of the storage and of user code in threads. Out: events
+for the machine of the worker; what follows from its actions: messages, frames, files.
+
 - `main_loop`: the main loop of a worker, with sockets, the clock and the storage around the machine.
 - `stepping`, `budget`: when its tasks take their steps, and how much one step may do.
 - `heartbeat`, `watchdog`: the thread that gives signs of life, and reports user code that does not come back.

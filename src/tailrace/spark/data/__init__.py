@@ -1,5 +1,8 @@
 """DataFrames, tables and state of Spark, in and out.
 
+In: DataFrames, tables, and names of jobs and checkpoints. Out: sources and sinks for a dataflow; DataFrames of results, of
+output and of state.
+
 - `dataframe_files`: DataFrames as sources and results, by way of files. `partition_files`: these files, as Spark's own tasks
   write and read them. `places`: where they lie meanwhile.
 - `schemas`, `types`, `texts`: schemas as users write them, and which types of Spark come out as they went in.

@@ -1,5 +1,7 @@
 """Python Data Sources of PySpark (`pyspark.sql.datasource.DataSource`), read by the workers of a job, without micro-batches.
 
+In: a name or a class of a data source, with options and a schema. Out: splits and records for a source of a dataflow.
+
 | question | module |
 |---|---|
 | which class has a name? | `classes` |

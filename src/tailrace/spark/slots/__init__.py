@@ -1,5 +1,8 @@
 """Workers as Spark tasks.
 
+In: the settings of a worker (`WorkerConfig`), one for each slot. Out: a process in a Spark task, the report of its end, and
+executors that are about to go.
+
 - `worker_launch`: the start of workers: a Spark job with a single task for each slot. Implements
   `runtime.driver.slot_provider`.
 - `worker_task`: the Spark task that is a worker. `failure_texts`: failures of Spark jobs in words.
