@@ -444,7 +444,7 @@ FAILOVER_ROOMS = (
     "task/worker/",
     "protocol/replay.py",
     "protocol/standby.py",
-    "protocol/following.py",
+    "protocol/hot_standby.py",
     "coordinator/workers/",
     "coordinator/succession/",
     "coordinator/view/",  # what users see of all rooms
@@ -461,7 +461,7 @@ FAILOVER_NAMED = {
     "runtime/driver/progressline.py": "a part of the line",
     "runtime/worker/stepping.py": "a standby that follows a worker has no turns of its own",
     "runtime/eventloop/clock.py": "no failover: a clock follows that of the driver",
-    "runtime/outpost/following.py": "no failover: a program follows its job",
+    "runtime/outpost/job_follower.py": "no failover: a program follows its job",
     "runtime/worker/heartbeat.py": "no failover: signs of life follow the coordinator to another address",
 }
 """Files of other rooms that name something of failover, and why. No other one may: a room states what it needs without
