@@ -44,7 +44,7 @@ class Happening:
     """An event that may happen at any step."""
 
     faults: tuple[Fault, ...]
-    """Its faults; their turns count from the step."""
+    """The faults of the event; their turns count from the step."""
     took: tuple[str, ...]
     """Counts that show that it took effect."""
     shape: Callable[[Scenario], Scenario] = lambda made: made
