@@ -391,12 +391,12 @@ ON_EACH = {"spark.executor.cores": str(CORES), "spark.cores.max": str(EXECUTORS 
 """Settings by which a standalone cluster starts as many executors as a `local-cluster` has."""
 
 
-def session() -> Any:
-    """A Spark session with the executors of `TAILRACE_MASTER`."""
+def session(**more: str) -> Any:
+    """A Spark session with the executors of `TAILRACE_MASTER`. `more`: further settings."""
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master(os.environ.get("TAILRACE_MASTER", MASTER)).appName("chance")
-    for name, value in (CONF | ON_EACH).items():
+    for name, value in (CONF | more).items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
 
@@ -445,7 +445,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     begun = time.monotonic()
     with short, soon, buckets.serving() as s3, spark_at(options.on, "2g"):
-        spark = session()
+        spark = session(**ON_EACH)
         found = run_seeds(seeds, lambda seed: look(spark, s3, seed), stop=False, seconds=options.seconds)
         spark.stop()
     return report(*found, begun)
