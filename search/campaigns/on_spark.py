@@ -441,7 +441,7 @@ def main(arguments: list[str] | None = None) -> int:
         lambda **given: replace(Limits(**given), lease=int(LEASE * 1e6), calm=500_000),
     )
     soon = mock.patch(
-        "tailrace.runtime.driver.settings.ElasticSizes", partial(ElasticSizes, settle=100_000, pause=100_000)
+        "tailrace.runtime.driver.machine_settings.ElasticSizes", partial(ElasticSizes, settle=100_000, pause=100_000)
     )
     begun = time.monotonic()
     with short, soon, buckets.serving() as s3, spark_at(options.on, "2g"):
