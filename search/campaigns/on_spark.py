@@ -411,7 +411,10 @@ def look(spark: Any, s3: str, seed: int) -> SparkOutcome:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         (Path(folder) / "out").mkdir()
         life = _Life(spark, s3, run, Path(folder))
-        wrong = life.wrong()
+        try:
+            wrong = life.wrong()
+        except tr.TailraceError as error:
+            wrong = f"{type(error).__name__}: {error}"
     logging.getLogger("tailrace").removeHandler(sizes)
     counts = life.counts + sizes.counts
     text = (
@@ -443,6 +446,7 @@ def main(arguments: list[str] | None = None) -> int:
     soon = mock.patch(
         "tailrace.runtime.driver.machine_settings.ElasticSizes", partial(ElasticSizes, settle=100_000, pause=100_000)
     )
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else a cluster takes the Python of its machines
     begun = time.monotonic()
     with short, soon, buckets.serving() as s3, spark_at(options.on, "2g"):
         spark = session(**ON_EACH)
