@@ -28,6 +28,7 @@ from tailrace.coordinator.workers.first_failures import FirstFailures
 from tailrace.coordinator.workers.replacements import Replacements
 from tailrace.coordinator.workers.roster import Roster
 from tailrace.coordinator.workers.standby_placement import deal
+from tailrace.elements.frame_codec import ChannelId
 from tailrace.elements.markers import Watermark
 from tailrace.state.layers import LayeredBackend
 from tailrace.state.parts import ChainsOf
@@ -285,11 +286,15 @@ def _thawed_one_is_heard() -> Patches:
     return [method(Roster, "holds", lambda _: lambda self, index, epoch: self.at(index).connected)]
 
 
-def _frames_not_counted() -> Patches:
-    """Bug: a replacement counts the frames that it has made, though others have received other ones."""
+def _counted_once_more() -> Patches:
+    """Bug: what goes to a replacement once more counts in a loop once more."""
 
     def make(again: Any) -> Any:
-        return lambda self, ident, came=0, frames=None: again(self, ident, came)
+        def counting(self: RecordedOutbox, ident: ChannelId, came: int = 0) -> None:
+            again(self, ident, came)
+            self.channels[ident].marks += 1
+
+        return counting
 
     return [method(ReplayableOutbox, "receiver_replaced", make)]
 
@@ -402,7 +407,7 @@ REPLACING_BUGS = (
     Bug("what was overtaken is lost with a worker", "counted", _overtaken_goes_nowhere, past_what_waits, seed=3),
     Bug("event time in flight comes before its records", "windowed", _time_first, past_what_waits, seed=260),
     Bug("what a lost worker left is removed too soon", "in_processing_time", _swept_too_soon, standing_by, seed=12),
-    Bug("frames that others have are not counted", "amplified", _frames_not_counted, replacing, seed=24),
+    Bug("what goes once more counts once more", "amplified", _counted_once_more, replacing, seed=9),
     Bug("the marker of a wave is lost with a worker", "wandered", _waves_forgotten, past_what_waits, seed=1),
     Bug("the successor of a coordinator claims nothing", "counted", _goes_on_unclaimed, coordinators_lost, seed=2),
     Bug("a worker is replaced for each failure", "counted", _replaced_for_ever, failing),

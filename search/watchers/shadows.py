@@ -360,7 +360,7 @@ def _compared(one: object, state: dict[str, Any], in_any_frames: bool) -> dict[s
     if in_any_frames:
         if isinstance(one, OutputChannel):  # a report that is to be sent, or was sent with another frame
             state["idle"] = state["idle_due"] or (state["idle_sent"] and not state["awake_due"])
-        unlike |= {"worked_off", "seq", "sealed", "sent", "record_bytes", "values"}
+        unlike |= {"seq", "sealed", "record_bytes", "values"}
         unlike |= {"watermark_sent", "awake_due", "idle_due", "idle_sent", "idle_waits"}
     if isinstance(one, Task) and state["said_end"]:
         unlike.add("finished")  # this depends on credit that may still be on its way

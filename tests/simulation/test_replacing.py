@@ -250,6 +250,17 @@ def test_workers_that_no_channel_connects_are_replaced_together() -> None:
     assert (covered["several take places together"], covered[REPLACED], covered["restarted"]) == (2, 2, 0)
 
 
+def test_a_loop_ends_though_the_reader_of_what_a_replacement_has_made_is_lost_before_the_next_checkpoint() -> None:
+    """The replacement of the first worker seals its records in other frames than the reader had, and the replacement of the
+    reader gets all of them again: counts of frames did not fit any more, and the loop never came to its end."""
+    lost = (Fault(450, "kill", 1, after="commit 2 done"), Fault(3, "kill", 0, after="ReplayDone"))
+    settings = CheckpointSettings(interval=15 * MS, tolerated_failures=1_000)
+    made = Scenario(2, "visited", 600, 2, 16, "fast", 10_000, settings, faults=lost, replaces=True)
+    verdict = run_scenario(replace(made, spares=2, depth=1))
+    assert verdict.wrong == []
+    assert (verdict.covered[REPLACED], verdict.covered["restarted"]) == (2, 0)
+
+
 def test_several_are_lost_at_once_with_records_in_flight_and_little_room() -> None:
     covered = searched(range(3_021, 3_035), all_together)
     assert covered["several take places together"] > 8 and covered[IN_FLIGHT] > 5

@@ -81,6 +81,6 @@ class RoundEnd:
 TIMES = (Watermark, IdleChannel)
 """Markers that carry event time."""
 COUNTED = (Watermark, IdleChannel, Rest, RoundEnd)
-"""Markers that make their receiver work: they count among the frames of a loop nest."""
+"""Markers that make their receiver work: a loop nest counts them, beside records."""
 
 Marker = Watermark | IdleChannel | EndOfInput | Barrier | WaveMark | Rest | RoundEnd

@@ -196,8 +196,6 @@ class KnownHistory(Message, frozen=True):
     turn: int = 0
     """The number of the question that it answers."""
     values: list[CameValues] = []
-    frames: list[int] = []
-    """The number of frames that have ever come on each of these channels, with the markers that count among them."""
 
 
 class Resume(Message, frozen=True):
@@ -218,8 +216,6 @@ class Resume(Message, frozen=True):
     """The operators (uids) to which records were in flight at the checkpoint with which all workers have begun."""
     values: list[CameValues] = []
     """The values of this slice that other workers have already."""
-    frames: list[int] = []
-    """The number of frames that have ever come on each channel of `came`, with the markers that count among them."""
     hot: int = 0
     """The attempt as which this process follows the lost worker, if it is its hot standby and may go on from where it is;
     else 0."""

@@ -1,7 +1,7 @@
 """How a loop nest finds out that nothing is left in it. A *nest* is an outermost loop with everything inside.
 
-*A worked example.* Two workers have a loop, and its input has ended. Worker 0 has sent 3 frames to worker 1 and has worked
-off 2; worker 1 has sent 2 and has worked off 2. One frame is on its way, so the coordinator begins no wave:
+*A worked example.* Two workers have a loop, and its input has ended. Worker 0 has sent 3 records to worker 1 and has worked
+off 2; worker 1 has sent 2 and has worked off 2. One record is on its way, so the coordinator begins no wave:
 
     >>> from tailrace.coordinator.loops.termination import Nests, NestSpec
     >>> from tailrace.elements.timestamps import LAST_TIME, MIN_TIME
@@ -11,7 +11,7 @@ off 2; worker 1 has sent 2 and has worked off 2. One frame is on its way, so the
     >>> nests.message(1, Quiet(nest=0, sent=[2, 0], received=2), now=20)
     []
 
-Worker 1 works off that frame and answers with a third one, and worker 0 works off the answer. Each has sent 3 frames and
+Worker 1 works off that record and answers with a third one, and worker 0 works off the answer. Each has sent 3 records and
 worked off 3; the counts fit, and wave 1 begins:
 
     >>> nests.message(1, Quiet(nest=0, sent=[3, 0], received=3), now=30)
@@ -19,7 +19,7 @@ worked off 3; the counts fit, and wave 1 begins:
     >>> nests.message(0, Quiet(nest=0, sent=[0, 3], received=3), now=40)
     [(0, StartWave(nest=0, wave=1, time=None)), (1, StartWave(nest=0, wave=1, time=None))]
 
-Counts know nothing of timers: one fires in worker 0, before its cut, and sends a frame of 2 records. A task of worker 1 cuts
+Counts know nothing of timers: one fires in worker 0, before its cut, and sends 2 records. A task of worker 1 cuts
 by command. The channel from its own worker has delivered the marker; on the channel from worker 0 the 2 records come first.
 They were on their way at the cut, so the task counts them:
 
@@ -45,7 +45,7 @@ Both workers report. Wave 1 has found 2 records, so nothing follows from it. Wav
     StartWave(nest=0, wave=2, time=None)
 
 Waves 2, 3 and 4 find no record. Event time has not come to its end in wave 2, functions have not finished in wave 3, and in
-wave 4 nothing is left. Between them each worker follows the command, and sends one frame for it (a watermark, then `Rest`):
+wave 4 nothing is left. Between them each worker follows the command, and sends one marker for it (a watermark, then `Rest`):
 
     >>> def both_report(wave, **found):
     ...     nests.message(0, WaveReport(0, wave, WaveFacts(ended=True, **found)), now=90)
@@ -64,7 +64,7 @@ wave 4 nothing is left. Between them each worker follows the command, and sends 
 *The messages*, and who sends them:
 
     worker                                     coordinator
-    Quiet(nest, sent, received, actions)   ->                  all of the nest is at rest here, with the frames counted
+    Quiet(nest, sent, received, actions)   ->                  all of the nest is at rest here, with counts
     EventTimeMoved(nest, watermark, live)  ->                  event time has moved on where it enters the nest
                                            <-  StartWave(nest, wave, time)
     (each task cuts, and counts what is between its cut and the cuts of its senders)
@@ -146,10 +146,10 @@ class Quiet(Message, frozen=True):
 
     nest: int
     sent: list[int]
-    """The number of frames of records, of event time and of `Rest` that the worker has sent to tasks of the nest since the
-    attempt began, by slot of the receiver; 0 for its own slot."""
+    """The number of records, and of markers of event time, `Rest` and `RoundEnd`, that the worker has sent to tasks of the
+    nest since the attempt began, by slot of the receiver; 0 for its own slot."""
     received: int
-    """The number of frames of these kinds that came from other slots and were worked off."""
+    """The number of records and of these markers that came from other slots and were worked off."""
     actions: int = 0
     """The number of `Release`, `Advance` and `CallFinish` that the worker has worked off in this attempt. It equals the
     number that the coordinator has sent when the worker has followed all of them."""

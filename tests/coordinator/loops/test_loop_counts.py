@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tailrace.coordinator.loops.frame_counts import FrameCounts
+from tailrace.coordinator.loops.quiet_counts import QuietCounts
 from tailrace.protocol.termination import Quiet
 
 # Counts. Each slot's count must fit by itself; a sum over all of them would hide what is under way.
@@ -81,7 +81,7 @@ def test_counts_that_fit_in_every_slot_mean_that_nothing_is_under_way(
 ) -> None:
     misled = fits = 0
     for pending, view in views(script, begin):
-        book = FrameCounts(4)
+        book = QuietCounts(4)
         for slot, (sent, received) in enumerate(view):
             book.report(slot, Quiet(0, list(sent), received))
         if book.fit:
@@ -114,7 +114,7 @@ QUIET = st.tuples(
 def test_counts_fit_whenever_they_would_if_they_were_added_up_anew(
     story: list[Word | None],
 ) -> None:
-    counts, reports, commands = FrameCounts(3), dict[int, Quiet](), 0
+    counts, reports, commands = QuietCounts(3), dict[int, Quiet](), 0
     for happens in story:
         if happens is None:
             commands += 1

@@ -4,5 +4,5 @@ In: reports of workers on the rest of their loops, on waves and on rounds. Out: 
 event time, a round, `finish`, the end.
 
 - `termination`: when a wave begins, and what follows from what it found: the end of a loop, above all.
-- `frame_counts`: frames that workers of a nest sent and received, added up.
+- `quiet_counts`: records and markers that workers of a nest sent and received, added up.
 """

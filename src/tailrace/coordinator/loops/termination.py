@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from tailrace.coordinator.loops.frame_counts import FrameCounts
+from tailrace.coordinator.loops.quiet_counts import QuietCounts
 from tailrace.elements.markers import SpanRound
 from tailrace.elements.timestamps import LAST_TIME, MAX_TIME, MIN_TIME
 from tailrace.errors import ProtocolViolation
@@ -166,7 +166,7 @@ class _Nest:
         """The facts that slots have reported for the wave under way; None: there is none."""
         self.actions = 0
         """The number of `Release`, `Advance` and `CallFinish` that were sent."""
-        self.counts = FrameCounts(spec.slots)
+        self.counts = QuietCounts(spec.slots)
         self.news = False
         """True if a worker has come to rest, or has ended a round, since the last wave began."""
         self.entered: dict[int, EventTimeMoved] = {}

@@ -305,11 +305,10 @@ class Takeovers:
         one.resumed_with = history.first + len(history.entries)
         self._copies[slot].gain(history)
         came = [came for known in one.known.values() for came in known.came]
-        frames = [frames for known in one.known.values() for frames in known.frames]
         events = sorted(self._events.get(slot, {}).items())
         together = [other for other in self.active if other != slot]
         values = [one for known in one.known.values() for one in known.values]
-        return Resume(deploy, self.checkpoint, history, came, events, together, in_flight, values, frames, hot)
+        return Resume(deploy, self.checkpoint, history, came, events, together, in_flight, values, hot)
 
     def over(self, slot: int, received: int) -> Iterable[ToWorker] | None:
         """Ends a replacement that has done all that the lost worker did, and goes on. Returns the messages to send to it

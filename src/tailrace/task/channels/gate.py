@@ -172,7 +172,7 @@ class Gate(GateCutState):
         if channel.reading is None:
             element, channel.charge = in_memory(channel.queue.popleft())
             if isinstance(element, Marker):
-                channel.worked_off += isinstance(element, COUNTED)
+                channel.marks += isinstance(element, COUNTED)
                 if isinstance(element, Watermark) and self.may_delay_time(channel):
                     element = self._newest_in_a_row(channel, element)
                 self._move_on(channel)
@@ -188,7 +188,6 @@ class Gate(GateCutState):
         if stop < len(batch):
             return Taken(channel, batch.slice(start, stop))
         channel.reading = None
-        channel.worked_off += 1
         grant = channel.flow.consume(channel.charge) if channel.charge else None
         self._move_on(channel)
         return Taken(channel, batch if start == 0 else batch.slice(start, stop), grant=grant)
@@ -204,7 +203,7 @@ class Gate(GateCutState):
         assert channel is not None
         marker, channel.charge = channel.queue.popleft()
         assert isinstance(marker, Barrier)
-        channel.worked_off += isinstance(marker, COUNTED)
+        channel.marks += isinstance(marker, COUNTED)
         self._turn.remove(channel)
         if channel.queue:
             self._turn.append(channel)
@@ -224,7 +223,7 @@ class Gate(GateCutState):
         while queue:
             element, charge = queue[0]
             if delays and isinstance(element, Watermark):
-                channel.worked_off += watermark is not None
+                channel.marks += watermark is not None
                 watermark = queue.popleft()
                 continue
             if isinstance(element, Marker | Parked):
@@ -238,7 +237,6 @@ class Gate(GateCutState):
             queue.popleft()
             joined.append(following)
             channel.charge += charge
-            channel.worked_off += 1
         if watermark is not None:
             queue.appendleft(watermark)
         return batch if len(joined) == 1 else concat(joined)
@@ -247,7 +245,7 @@ class Gate(GateCutState):
         """Last of a watermark that was read and of those directly behind it, which are read with it."""
         while channel.queue and isinstance(following := channel.queue[0][0], Watermark):
             channel.queue.popleft()
-            channel.worked_off += 1
+            channel.marks += 1
             watermark = following
         return watermark
 

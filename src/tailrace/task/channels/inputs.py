@@ -18,8 +18,8 @@ from tailrace.task.contract.cut_state import CutState
 class InputCutState(CutState):
     """State of an input channel at a cut that no checkpoint holds, beside its position."""
 
-    worked_off: int = 0
-    """Number of frames that were read to their end, and of markers that are counted among them."""
+    marks: int = 0
+    """Number of markers that were read and that give the task work (`COUNTED`)."""
     watermark: int = MIN_TIME
     idle: bool = False
     ended: bool = False

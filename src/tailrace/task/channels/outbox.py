@@ -51,9 +51,8 @@ class OutputCutState(CutState):
 
     seq: int = 0
     sealed: int = 0
-    sent: int = 0
-    """Number of frames of records that went, and of markers that are counted among them; a marker counts when it is
-    sealed."""
+    marks: int = 0
+    """Number of markers that were sealed and that give their reader work (`COUNTED`)."""
     record_bytes: float = 0.0
     watermark_due: int = MIN_TIME
     watermark_sent: int = MIN_TIME
@@ -95,11 +94,6 @@ class OutputChannel(OutputCutState):
     def position(self) -> int:
         """Number of the first record that is sealed and has not gone."""
         return self.queue[0][0] if self.queue else self.seq
-
-    def cut_state(self) -> dict[str, Any]:
-        """State at a cut. What waits for credit then is in front of the barrier, and counts as sent. What the barrier
-        overtakes is subtracted where it goes out once more."""
-        return super().cut_state() | {"sent": self.sent + sum(charge > 0 for _, _, charge in self.queue)}
 
     def set_cut_state(self, state: dict[str, Any]) -> None:
         super().set_cut_state(state)
@@ -373,7 +367,7 @@ class Outbox(OutboxCutState):
         return None
 
     def _mark(self, channel: OutputChannel, marker: Marker) -> None:
-        channel.sent += isinstance(marker, COUNTED)
+        channel.marks += isinstance(marker, COUNTED)
         self._queue(channel, channel.seq, marker, 0)
 
     def _queue(self, channel: OutputChannel, seq: int, payload: Payload | Item, charge: int) -> None:
@@ -392,7 +386,6 @@ class Outbox(OutboxCutState):
                 return
             queue.popleft()
             channel.flow.send(charge)
-            channel.sent += charge > 0
             if isinstance(payload, Barrier):
                 self.barriers_sent.append((channel.id, payload.checkpoint))
             if not channel.local:

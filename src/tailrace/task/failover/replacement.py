@@ -129,14 +129,13 @@ class Resumed:
         if self._hot:
             with slice.services.within_user_code():
                 release(slice, resume.checkpoint)
-        frames = dict(zip(came, resume.frames, strict=True))
         actions: list[Action] = []
         for task in slice.tasks:
             for ident, channel in task.outbox.channels.items():
                 if ident.target in slice.together:
                     outbox_of(task).without_barriers(ident)
                 elif not channel.local:
-                    outbox_of(task).receiver_replaced(ident, came.get(ident, (0, 0))[0], frames.get(ident))
+                    outbox_of(task).receiver_replaced(ident, came.get(ident, (0, 0))[0])
                 if not task.said_end:
                     outbox_of(task).announce_time(ident)
             outbox_of(task).received.ahead = None

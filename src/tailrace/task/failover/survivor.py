@@ -22,13 +22,12 @@ def known_history(slice: ReplayableSlice, lost: WorkerLost) -> KnownHistory:
     if lost.slice not in slice.beside:  # else its history is passed on until the coordinator has all of it
         slice.place({lost.slice: ""})
     slice.hearsay.forget(lost.slice)
-    came, frames = list[Came](), list[int]()
+    came = list[Came]()
     for gate in map(gate_of, slice.tasks):
         for ident in gate.channels:
             if ident.source == lost.slice and ident.source != slice.slot:
                 digest = gate.came_since(ident, lost.checkpoint)
                 came.append((*ident, digest.count, digest.value))
-                frames.append(gate.frames_ever(ident))
     values = [
         (*ident, *known)
         for task in slice.tasks
@@ -36,7 +35,7 @@ def known_history(slice: ReplayableSlice, lost: WorkerLost) -> KnownHistory:
         if ident.source == lost.slice
     ]
     known = slice.copies[lost.slice].report(lost.known)
-    return KnownHistory(lost.slice, known, came, lost.turn, values, frames)
+    return KnownHistory(lost.slice, known, came, lost.turn, values)
 
 
 def peer_replaced(slice: ReplayableSlice, slot: int) -> list[Action]:

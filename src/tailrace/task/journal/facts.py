@@ -10,7 +10,7 @@ from tailrace.graph.plan import Plan
 
 def meets_in_channels(plan: Plan) -> bool:
     """True for a job whose tasks have nothing in common but the records in their channels, wherever frames end there. It
-    has no loops, whose waves count frames. The event time that a task reads is in its facts."""
+    has no loops, whose waves count what is in all channels at one moment. Event time that a task reads is in its facts."""
     return not plan.nests
 
 

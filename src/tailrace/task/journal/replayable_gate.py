@@ -140,12 +140,6 @@ class ReplayableGate(Gate):
         """Digest of what has come on a channel since the barrier of a checkpoint (0: ever), barriers aside."""
         return self._digests[ident].get(checkpoint) or Digest()
 
-    def frames_ever(self, ident: ChannelId) -> int:
-        """Number of frames that have ever come on a channel, with the markers that count among them."""
-        channel = self.channels[ident]
-        counted = [one for one, _ in channel.queue if not isinstance(one, Marker) or isinstance(one, COUNTED)]
-        return channel.worked_off + len(counted) + (channel.reading is not None)
-
     def complete(self, checkpoint: int) -> None:
         """Forgets what only older checkpoints than this one need: no worker restores them any more."""
         for ident, digests in self._digests.items():
@@ -221,7 +215,7 @@ class ReplayableGate(Gate):
         elif count == A_MARKER:
             element, channel.charge = channel.queue.popleft()
             assert isinstance(element, Marker)
-            channel.worked_off += isinstance(element, COUNTED)
+            channel.marks += isinstance(element, COUNTED)
             taken.marker = element
         elif count != A_BARRIER:
             taken.batch = concat(self._exactly(taken, count))
@@ -270,7 +264,6 @@ class ReplayableGate(Gate):
             channel.taken = stop
             if stop == len(batch):
                 channel.reading = None
-                channel.worked_off += 1
                 if channel.charge:
                     grant = channel.flow.consume(channel.charge)
                     taken.grant = taken.grant if grant is None else grant

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from tailrace.elements.batches import Batch
 from tailrace.elements.frame_codec import ChannelId, decode
-from tailrace.elements.markers import COUNTED, Barrier, IdleChannel, Marker
+from tailrace.elements.markers import Barrier, IdleChannel, Marker
 from tailrace.elements.timestamps import MIN_TIME
 from tailrace.elements.valuedigests import ValueDigest
 from tailrace.protocol.credit import Producer
@@ -118,16 +118,11 @@ class ReplayableOutbox(Outbox, ReplayableOutboxCutState):
             for log in self.logs.values():
                 log.complete(checkpoint)
 
-    def receiver_replaced(self, ident: ChannelId, came: int = 0, frames: int | None = None) -> None:
+    def receiver_replaced(self, ident: ChannelId, came: int = 0) -> None:
         """Sends what is kept of a channel once more, to a new receiver that has only the first `came` records and markers
-        of it. Checkpoints that are under way were given up: their barriers do not go once more. `frames`: the number of
-        frames that have ever come there, if frames may end elsewhere now; they count among those that were sent."""
+        of it. Checkpoints that are under way were given up: their barriers do not go once more."""
         channel = self.channels[ident]
         again = self.logs[ident].go_again(came)
-        if frames is None:
-            channel.sent -= sum(charge > 0 for _, _, charge in again)
-        else:
-            channel.sent = frames + sum(isinstance(one, COUNTED) for _, one, _ in (*again, *channel.queue))
         channel.flow = Producer(channel.flow.window)
         self._requeue(channel, [*again, *_without_barriers(channel)])
 
@@ -160,11 +155,10 @@ class ReplayableOutbox(Outbox, ReplayableOutboxCutState):
 
     def goes_again(self, ident: ChannelId, overtaken: list[Queued]) -> None:
         """Queues what the barrier of the restored checkpoint had overtaken: it is the first that goes behind that
-        barrier. Frames are counted when they go."""
+        barrier."""
         channel = self.channels[ident]
         for seq, payload, charge in overtaken:
             self._queue(channel, seq, payload, charge)
-            channel.sent -= charge > 0
         self._drain(channel)
 
     def made_again(self, ident: ChannelId, count: int) -> Digest:

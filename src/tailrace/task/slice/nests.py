@@ -163,10 +163,11 @@ class WorkerNests:
         for task, loop in here.tasks:
             for ident, channel in task.outbox.channels.items():
                 if not channel.local and self._inside(ident, here):
-                    sent[ident.target] += channel.sent
+                    sent[ident.target] += channel.seq + channel.marks
             for channel_id in loop.channels:
                 if channel_id.source != self._slot:
-                    received += task.gate.channels[channel_id].worked_off
+                    incoming = task.gate.channels[channel_id]
+                    received += incoming.expected + incoming.marks
         return Quiet(here.nest.id, sent, received, here.actions)
 
     def _inside(self, ident: ChannelId, here: _Here) -> bool:

@@ -1,4 +1,4 @@
-"""The counts of frames between the workers of a loop nest, added up as reports come (`protocol.termination`)."""
+"""The counts of what is between the workers of a loop nest, added up as reports come (`protocol.termination`)."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ import numpy as np
 from tailrace.protocol.termination import Quiet
 
 
-class FrameCounts:
+class QuietCounts:
     """The counts of one nest in one attempt. The coordinator needs them behind each report of a worker, so nothing is added
     up anew: of a thousand workers there are a million numbers.
 
     Invariant N7: the counts fit exactly when every slot has reported that it has followed all commands, and each slot has
-    worked off as many frames as the other slots have sent to it, by the newest report of each.
+    worked off as many records and markers as the other slots have sent to it, by the newest report of each.
     """
 
     def __init__(self, slots: int) -> None:
         self.newest: dict[int, Any] = {}
-        """The newest report of each slot, as an array: the frames that it has sent to each other slot, and at its own index
-        the frames that it has worked off, as a negative number."""
+        """The newest report of each slot, as an array: the number of records and markers that it has sent to each other
+        slot, and at its own index the number that it has worked off, as a negative number."""
         self.behind = set(range(slots))
         """The slots that have not reported that they have followed all commands."""
         self._commands = 0
         """The number of commands that were sent and that every slot has to follow."""
         self._under_way: Any = np.zeros(slots, np.int64)
-        """The frames that other slots have sent to each slot, minus the frames that it has worked off."""
+        """The number that other slots have sent to each slot, minus the number that it has worked off."""
 
     def note_commands(self, commands: int) -> None:
         """Notes that `commands` commands were sent by now: every slot has yet to follow the newest."""
@@ -48,5 +48,5 @@ class FrameCounts:
 
     @property
     def fit(self) -> bool:
-        """True if all workers are at rest, and no frame is between them."""
+        """True if all workers are at rest, and nothing is between them."""
         return not self.behind and not self._under_way.any()
