@@ -254,8 +254,7 @@ def run_recovery(spec: RecoverySpec) -> None:
 def run_failover(options: dict[str, str], parallelism: int) -> None:
     """Kills of workers in each mode, or in the one that was named, each in processes of its own."""
     lines: list[dict[str, Any]] = []
-    usual = failover.MODES[1:] if options.get("job") == "loop" else failover.MODES  # a loop takes no hot standby
-    for mode in [options["mode"]] if "mode" in options else usual:
+    for mode in [options["mode"]] if "mode" in options else failover.MODES:
         spec = FailoverSpec.of(options, parallelism=parallelism, mode=mode)
         found, busy = measure.isolate("benchmarks.failover", spec)
         lines += [show({**line, "busy_elsewhere": busy}) for line in found]

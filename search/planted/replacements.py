@@ -290,7 +290,7 @@ def _counted_once_more() -> Patches:
     """Bug: what goes to a replacement once more counts in a loop once more."""
 
     def make(again: Any) -> Any:
-        def counting(self: RecordedOutbox, ident: ChannelId, came: int = 0) -> None:
+        def counting(self: ReplayableOutbox, ident: ChannelId, came: int = 0) -> None:
             again(self, ident, came)
             self.channels[ident].marks += 1
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 from unittest import mock
 
-from search.campaigns.replacements import following_run, replacing_run
+from search.campaigns.replacements import following, following_run, replacing_run
 from search.planted.patches import RANDOM, Bug, Patches, method
 from search.random_flows.description import Do, Events, Flow
 from search.random_flows.drawing import Phase, Run
@@ -17,6 +17,7 @@ from search.scenarios import Scenario
 from tailrace.coordinator.durability.checkpoints import CheckpointSettings
 from tailrace.task.channels.gate import Gate
 from tailrace.task.channels.services import Services
+from tailrace.task.failover.replay import Again
 from tailrace.task.failover.replayable_slice import ReplayableSlice
 from tailrace.task.journal.clock_readings import GivenReadings
 from tailrace.task.journal.outside_answers import Gave, Recorder
@@ -114,6 +115,11 @@ def _on_three(made: Scenario) -> Scenario:
     return replace(made, parallelism=3, network="fast", checkpoints=settings, faults=made.faults[:1])
 
 
+def _never_in_one_order() -> Patches:
+    """Bug: a hot standby follows a loop task by task whatever comes."""
+    return [method(Again, "takes", lambda _: lambda self, history: True)]
+
+
 def _sleeps_on() -> Patches:
     """Bug: a task that waits for credit sleeps on where a hot standby that takes a place has room for what it sends."""
 
@@ -156,6 +162,7 @@ REPLAY_BUGS = (
         suits=lambda run: any(step.kind == "readings" for step in run.flow.operators()),
     ),
     Bug("the log forgets what was heard from outside", "counted", _forgotten_answers, _on_three, replayed=True),
+    Bug("a loop is followed task by task though waves go around", "visited", _never_in_one_order, following, seed=52),
     Bug("a task sleeps though a hot standby has room", RANDOM, _sleeps_on, seed=52, shape=following_run),
     Bug("more records come together in a replay", RANDOM, _more_together, shape=_coming_together),
 )

@@ -189,9 +189,9 @@ def left_in(world: Simulation, incarnation: int, nest: Nest) -> Iterator[str]:
 
 def _counts(world: Simulation, target: int, item: FrameItem) -> bool:
     """True where a frame is between two workers that still have a link: one of them may have been replaced, and live
-    on."""
+    on. What a worker sends on to its hot standby was counted before."""
     process, sender = world.processes.get(target), world.processes.get(item.party)
-    if process is None or process.peers.get(item.slot) != item.party:
+    if process is None or process.slot >= world.plan.slots or process.peers.get(item.slot) != item.party:
         return False
     return sender is None or sender.peers.get(process.slot) == target
 

@@ -95,10 +95,23 @@ class Totals(tr.KeyedProcessFunction):
         yield f"{value} {self.total.value}"
 
 
-def test_a_hot_standby_goes_on_where_a_lost_worker_was(jobs: Any, tmp_path: Path) -> None:
+def around(numbers: tr.DataStream) -> tr.DataStream:
+    """The numbers behind a loop, through which each of them goes twice."""
+
+    def body(laps: tr.DataStream) -> tuple[tr.DataStream, tr.DataStream]:
+        exchanged = laps.key_by(lambda one: sum(one) % 5).map(lambda one: one)
+        return exchanged.filter(lambda one: one[1] == 0).map(lambda one: (one[0], 1)), exchanged.filter(
+            lambda one: one[1]
+        )
+
+    return numbers.map(lambda number: (number, 0)).iterate(body).map(lambda one: one[0])
+
+
+@pytest.mark.parametrize("behind", [lambda numbers: numbers, around], ids=["plain", "behind a loop"])
+def test_a_hot_standby_goes_on_where_a_lost_worker_was(jobs: Any, tmp_path: Path, behind: Any) -> None:
     settings = tr.CheckpointConfig(str(tmp_path / "checkpoints"), interval=0.5, retain="never")
     env = jobs.env(parallelism=2, checkpoint=settings, restart=AT_ONCE, standby=tr.StandbyConfig(mode="hot"))
-    numbers = env.from_source(tr.sources.Sequence(0, None, rate=1000)).key_by(lambda n: n % 7)
+    numbers = behind(env.from_source(tr.sources.Sequence(0, None, rate=1000))).key_by(lambda n: n % 7)
     numbers.process(Totals()).key_by(len).map(lambda line: line).sink_to(tr.sinks.TextFiles(str(tmp_path / "out")))
     job = jobs.start(env, "hot")
     machine = job._runner.machine

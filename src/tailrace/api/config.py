@@ -262,7 +262,7 @@ class StandbyConfig:
     - `mode`: what standbys do. With "warm" they hold the state as of the newest checkpoint. With "hot" each worker has a
       standby of its own, which also does what the worker does, a little behind it and without any effect; when it
       takes the worker's place, it has only the rest to do. That takes processor time (`pace`), and the state twice in
-      the memory of each standby. Not for jobs with loops. `replicas` and `spares` do not go with it.
+      the memory of each standby. `replicas` and `spares` do not go with it.
     - `pace`: how long a hot standby lets its worker gather what it is to do; None: 3 ms. More of it is more to do when the
       worker is lost, and takes less processor time: much together is done sooner than step by step. At most half the
       interval of checkpoints counts.

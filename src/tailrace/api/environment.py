@@ -473,11 +473,6 @@ class Environment:
     def _plan(self, required: set[int]) -> Plan:
         plan = make_plan(self._graph.subgraph(required))
         check_spans(plan.graph.nodes)
-        if plan.nests and self.standby is not None and self.standby.mode == "hot":
-            raise GraphError(
-                f"StandbyConfig(mode='hot'): hot standbys do not follow a loop, as {plan.nests[0].scope} is one: workers "
-                f"agree on its waves and rounds; set mode='warm', whose standbys replace workers of loops, too"
-            )
         if self.standby is not None and any(nest.rounds is not None and nest.rounds.span for nest in plan.nests):
             raise GraphError(
                 "standby: a worker of a loop with Rounds(span=...) is not replaced, since its history does not have the "

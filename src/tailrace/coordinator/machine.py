@@ -87,7 +87,7 @@ class Coordinator:
         """`standbys`: the number of processes that stand by to take the slot of a lost worker while the other workers go on;
         None: all workers start again where one is lost. `replicas`: the number of standbys that hold the state of each
         slice. `depth`: the number of executors whose workers may be lost at once. `copies`: those of the workers' histories.
-        `hot`: standbys do what the workers of their slices do, in a job without loops. `elastic`: the sizes of a job that
+        `hot`: standbys do what the workers of their slices do. `elastic`: the sizes of a job that
         changes its size by itself."""
         self.job = job
         self.run_id = run_id
@@ -102,7 +102,7 @@ class Coordinator:
         self.stopping = Stopping()
         self.takeovers = Takeovers(slots, 0 if standbys is None else depth, copies)
         parts = self.limits, self.roster, self.durability, self.nests, self.takeovers
-        self.replacements = Replacements(*parts, hot=hot and not nests)
+        self.replacements = Replacements(*parts, hot=hot)
         may_restart = not isinstance(self.restarts, Never)
         self.moves = Moves(self.limits, self.roster, self.attempts, self.durability, self.replacements, may_restart)
         self.course = Course(

@@ -154,7 +154,7 @@ def prepared_simulation(
     options.setdefault("spares", 0 if env.standby is None else env.standby.processes(plan.slots))
     options.setdefault("hot", env.standby is not None and env.standby.mode == "hot")
     options.setdefault("depth", 0 if env.standby is None else env.standby.depth)
-    spill, hot = None if env.standby is None else env.standby.spill, options["hot"] and not plan.nests
+    spill, hot = None if env.standby is None else env.standby.spill, options["hot"]
     capsules = capsules_of_job(env.capsules, config, env.restart)
     spec = JobSpec(
         name,

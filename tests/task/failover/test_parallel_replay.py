@@ -29,7 +29,7 @@ from tailrace.runtime.worker.random_state import SharedGenerators
 from tailrace.task.channels.inputs import count_of
 from tailrace.task.channels.services import Services
 from tailrace.task.channels.spilling import MemorySpill
-from tailrace.task.failover.parallel_replay import needs_no_coordinator
+from tailrace.task.failover.parallel_replay import NeedsOneOrder, needs_no_coordinator
 from tailrace.task.failover.replay import Again
 from tailrace.task.failover.replayable_slice import ReplayableSlice
 from tailrace.task.failover.survivor import peer_replaced
@@ -400,6 +400,23 @@ def test_where_more_than_records_goes_around_a_loop_steps_keep_their_order(more:
     entries = list(map(decode_entry, lost.history.entries))
     assert needs_no_coordinator(lost, entries)
     assert not needs_no_coordinator(lost, more(entries, lost))
+
+
+@pytest.mark.parametrize("more", [wave, marker, waits])
+def test_a_loop_is_followed_task_by_task_only_while_records_are_passed_on(more: Any) -> None:
+    workers = Looped(looped_plan())
+    workers.run()
+    lost = workers.slices[1]
+    entries = list(map(decode_entry, lost.history.entries))
+    news = more(entries, lost)[-1:]
+    by_task = Again(workers.opened(1), entries, 0, follows=True)
+    assert by_task.by_task and by_task.takes(entries) and not by_task.takes(news)
+    with pytest.raises(NeedsOneOrder):
+        by_task.add(news)
+    in_order = Again(workers.opened(1), entries, 0, follows=True, in_order=True)
+    assert not in_order.by_task and in_order.takes(news)
+    in_order.add(news)
+    assert [*in_order.left] == [*entries, *news]
 
 
 @pytest.mark.parametrize(

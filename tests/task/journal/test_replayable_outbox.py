@@ -60,16 +60,16 @@ def test_barriers_that_were_given_up_do_not_go_behind_what_was_made_again() -> N
     sending.box.check()
 
 
-def test_what_a_barrier_had_overtaken_goes_first_behind_it_and_is_counted_when_it_goes() -> None:
+def test_what_a_barrier_had_overtaken_goes_first_behind_it_and_counts_once() -> None:
     sending = Recorded(REMOTE)
     channel = sending.box.channels[REMOTE]
-    channel.seq, channel.sent = 5, 3
+    channel.seq, channel.marks = 5, 0
     data = encode_batch(REMOTE, 1, 0, 2, Rows([7, 8, 9]))
     sending.box.goes_again(REMOTE, [(2, data, len(data)), (5, WaveMark(1), 0)])
     sending.emit(10)
     sending.box.flush()
     assert sending.sent() == [(REMOTE, [7, 8, 9]), (REMOTE, WaveMark(1)), (REMOTE, [10])]
-    assert channel.sent == 4, "three had been counted when they were to go in front of the barrier, and one is new"
+    assert (channel.seq, channel.marks) == (6, 0), "five were counted when they were sealed, and one is new"
     assert kept(sending) == [2, 5, 5]
 
 

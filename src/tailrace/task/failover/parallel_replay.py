@@ -75,10 +75,11 @@ def needs_no_coordinator(slice: ReplayableSlice, history: Iterable[Entry]) -> bo
         or not all(time in (MIN_TIME, MAX_TIME) for task in slice.tasks for time in task.chain.arrived)
     ):
         return False
-    return all(map(_passes_records_on, history))
+    return all(map(passes_records_on, history))
 
 
-def _passes_records_on(entry: Entry) -> bool:
+def passes_records_on(entry: Entry) -> bool:
+    """True for what a task of a loop may do again by itself: it reads records, seals, or cuts while no wave is under way."""
     match entry:
         case Heard():
             return not isinstance(entry.message, NestCommand)
@@ -89,6 +90,10 @@ def _passes_records_on(entry: Entry) -> bool:
     if entry.line in FEEDBACK_READS:
         return entry.facts[0] == 0
     return entry.line == NOTHING or (entry.line in WITHOUT_WAVES and A_MARKER not in entry.facts[1::2])
+
+
+class NeedsOneOrder(Exception):
+    """An error of a hot standby whose tasks each replay their own part of a loop: from here on they may not."""
 
 
 class Lanes:

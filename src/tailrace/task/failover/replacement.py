@@ -42,10 +42,15 @@ class Resumed:
     """
 
     def __init__(
-        self, slice: ReplayableSlice, resume: Resume, channels: AsItWas | None = None, follows: bool = False
+        self,
+        slice: ReplayableSlice,
+        resume: Resume,
+        channels: AsItWas | None = None,
+        follows: bool = False,
+        in_order: bool = False,
     ) -> None:
         """`slice` was restored, and opened. `channels`: the contents of the lost one's channels at its cut. `follows`: the
-        worker is a hot standby, and more will come of the history before any peer can be reached."""
+        worker is a hot standby, and more will come of the history before any peer can be reached. `in_order`: of `Again`."""
         self.slice = slice
         self._resume = resume
         self._hot = False
@@ -57,7 +62,8 @@ class Resumed:
                 outbox_of(task).received.ahead = {}
         self.expect(resume.values)
         slice.together = slice.peers().intersection(resume.together)  # there are no links to other workers
-        self.again = Again(slice, decode_all(resume.history.entries), resume.checkpoint, channels, follows)
+        history = decode_all(resume.history.entries)
+        self.again = Again(slice, history, resume.checkpoint, channels, follows, in_order)
         self._silent = slice.peers() - slice.together
         """Peers that have not sent their histories: they may not know of this replacement yet."""
 

@@ -19,7 +19,7 @@ from tailrace.protocol.message_codec import NestCommand
 from tailrace.protocol.snapshot import Abort, Complete, Trigger
 from tailrace.task.channels.inputs import InputChannel
 from tailrace.task.failover.channel_restore import AsItWas
-from tailrace.task.failover.parallel_replay import Lanes, needs_no_coordinator
+from tailrace.task.failover.parallel_replay import Lanes, NeedsOneOrder, needs_no_coordinator, passes_records_on
 from tailrace.task.failover.replayable_slice import ReplayableSlice
 from tailrace.task.failover.replayed_steps import replay_cut, replay_step
 from tailrace.task.journal.divergence import as_before, differs
@@ -39,6 +39,8 @@ class Again:
     """The replay of one slice.
 
     Invariant Y2: a task does nothing of what the history has before its own cut for the restored checkpoint.
+    Invariant Y22: the tasks of a loop replay their own parts only where all of the history, and all that a hot standby gets
+    of it, is passing records on.
     """
 
     def __init__(
@@ -48,9 +50,11 @@ class Again:
         checkpoint: int,
         channels: AsItWas | None = None,
         follows: bool = False,
+        in_order: bool = False,
     ) -> None:
         """`slice` was restored from `checkpoint`, or has begun as the lost one did (0), and was opened. `channels`: the
-        contents of the lost one's channels at its cuts. `follows`: more will come of the history (`add`)."""
+        contents of the lost one's channels at its cuts. `follows`: more will come of the history (`add`). `in_order`: a
+        loop is replayed in one order, whatever comes."""
         slice.again = True
         self.follows = follows
         """True while more of the history may come."""
@@ -89,7 +93,11 @@ class Again:
         self._lanes: Lanes | None = None
         """The parts of the history by task, if each task can replay its own; else None, and the entries are replayed in
         one order."""
-        if meets_in_channels(slice.plan) or needs_no_coordinator(slice, self._entries):
+        self._passes_on = (
+            not in_order and not meets_in_channels(slice.plan) and needs_no_coordinator(slice, self._entries)
+        )
+        """True if each task of a job with loops replays its own part, which it may as long as records are passed on only."""
+        if self._passes_on or meets_in_channels(slice.plan):
             self._lanes = Lanes(slice, self._entries, self._before, self._has_come, self._do)
             self._entries.clear()
         self.moved = False
@@ -97,10 +105,16 @@ class Again:
 
     def add_encoded(self, history: Iterable[bytes]) -> None:
         """Adds what has come of the history, as bytes."""
-        self.add(map(decode, history))
+        self.add([decode(entry) for entry in history])
 
-    def add(self, history: Iterable[Entry]) -> None:
-        """Adds what has come of the history."""
+    def takes(self, history: Iterable[Entry]) -> bool:
+        """True if what comes of the history can be replayed in the way that was begun."""
+        return not self._passes_on or all(map(passes_records_on, history))
+
+    def add(self, history: Sequence[Entry]) -> None:
+        """Adds what has come of the history. Raises `NeedsOneOrder` where each task replays its own part, and may not."""
+        if not self.takes(history):
+            raise NeedsOneOrder
         if self._lanes is None:
             self._entries.extend(history)
         else:

@@ -64,6 +64,8 @@ class Attempt:
     return the actions it requires. It does not know the worker's phases and catches nothing: the worker reports what it
     raises."""
 
+    in_order = False
+    """True if a loop is replayed in one order, whatever comes of its history."""
     follows = False
     """True if it is the attempt of a hot standby, and has no effect."""
 
@@ -182,7 +184,8 @@ class Attempt:
             self.recorded.open(self._resume.history.opened)
         if self._resume is not None and self.recorded is not None:
             channels = None if self._restored is None else self._restored.channels
-            self.resumed, self._restored = Resumed(self.recorded, self._resume, channels, self.follows), None
+            follows, in_order = self.follows, self.in_order
+            self.resumed, self._restored = Resumed(self.recorded, self._resume, channels, follows, in_order), None
             return self._replay()
         return [self._connect(), *self.required_actions()]
 

@@ -21,6 +21,7 @@ from tailrace.task.failover.standby_feed import decode_followed
 from tailrace.task.failover.standby_mirrors import Mirror
 from tailrace.task.failover.withheld_output import check_withheld, withhold
 from tailrace.task.journal.divergence import differs
+from tailrace.task.journal.history import decode_all
 from tailrace.task.journal.replayable_gate import gate_of
 from tailrace.task.journal.replayable_outbox import outbox_of
 from tailrace.task.worker.attempt import Attempt
@@ -43,14 +44,16 @@ class FollowingAttempt(Attempt):
         services: Services,
         numbers: Iterator[int],
         mirror: Mirror | None,
+        in_order: bool = False,
     ) -> None:
-        """`mirror`: the state that the standby holds of the slice."""
+        """`mirror`: the state that the standby holds of the slice. `in_order`: a loop is followed in one order."""
         resume = follow.resume
         super().__init__(spec, follow.slot, epoch, resume.deploy, services, numbers, resume, mirror)
         recorded = self.recorded
         assert recorded is not None and resume.deploy.peers
         self.spec, self.slot, self.number = spec, follow.slot, resume.deploy.attempt
         """The job, the slice that is followed, and the attempt as which it is followed."""
+        self.in_order = in_order
         self._owner: Peer = resume.deploy.peers[0]
         self._copy = Copy()
         self._copy.gain(resume.history)
@@ -157,6 +160,8 @@ class FollowingAttempt(Attempt):
         if not behind or history.first > copy.end or history.cut_short or resume.checkpoint not in copy.cuts:
             return False
         start = max(history.first, copy.first)
+        if not self.resumed.again.takes(decode_all(history.entries[max(0, copy.end - history.first) :])):
+            return False
         mine, others = copy.entries[start - copy.first :], history.entries[start - history.first :]
         both = min(len(mine), len(others))
         if mine[:both] != others[:both]:

@@ -15,9 +15,12 @@ from tailrace.task.channels.services import Services
 from tailrace.task.contract.actions import Action, ClosePeers, ToCoordinator
 from tailrace.task.contract.events import PlacedRead, PlacedUnreadable, StatePartRead, StateRead, StateUnreadable
 from tailrace.task.contract.jobspec import JobSpec
+from tailrace.task.failover.parallel_replay import NeedsOneOrder
 from tailrace.task.failover.standby import Standing
 from tailrace.task.failover.standby_mirrors import Mirror
 from tailrace.task.worker.followed_attempt import FollowingAttempt
+
+MORE_COMES = "more than records goes around its loop; it follows again, step by step, from the next checkpoint on"
 
 MakeServices = Callable[[JobSpec, Deploy, Mirror], Services]
 
@@ -40,6 +43,8 @@ class HotStandby:
         self.followed: FollowingAttempt | None = None
         self._slot = 0
         """The slice that is followed."""
+        self._in_order = set[int]()
+        """The slices whose loops are followed in one order: more than passing records on has come in their histories."""
         self.close_errors: list[BaseException] = []
 
     def take(self, message: StandbyCommand, epoch: int) -> StandBy | Hold | TakeSlot | None:
@@ -65,7 +70,9 @@ class HotStandby:
 
         def act() -> list[Action]:
             services = self._services(spec, deploy, mirror)
-            self.followed = FollowingAttempt(spec, epoch, follow, services, self._numbers, mirror)
+            self.followed = FollowingAttempt(
+                spec, epoch, follow, services, self._numbers, mirror, follow.slot in self._in_order
+            )
             return self.followed.begin(deploy)
 
         self._guard(act)
@@ -73,6 +80,9 @@ class HotStandby:
     def _guard(self, act: Callable[[], Iterable[Action] | None]) -> None:
         try:
             self._require(act() or ())
+        except NeedsOneOrder:
+            self._in_order.add(self._slot)
+            self.give_up(MORE_COMES)
         except BaseException as error:
             self.give_up(self._text_of(error))
 
