@@ -96,7 +96,7 @@ TOGETHER_BUGS = (
     Bug(
         "a frame leaves an executor without neighbours' steps", "counted", _neighbours_left_out, executors_lost, seed=2
     ),
-    Bug("what is known of others is not told on", "visited", _not_told_on, several_at_once, seed=21),
+    Bug("what is known of others is not told on", "visited", _not_told_on, several_at_once, seed=357),
     Bug("a part of a copied history is not read from its files", "counted", _part_not_read, executors_lost, seed=4),
     Bug("a survivor leaves out too much of a history", "counted", _too_much_left_out, executors_lost, seed=2),
     Bug("it is sent before it is let in", "counted", _sent_before_it_is_let_in, several_at_once, seed=36),

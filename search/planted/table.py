@@ -347,7 +347,11 @@ def _forgotten_timer() -> Patches:
 
         return forgetful
 
-    return [method(Blocks, "put", make)]
+    def one_by_one(self: Blocks, table: Any, group: int, keys: list[Any], values: list[Any]) -> None:
+        for key, value in zip(keys, values, strict=True):
+            self.put(table, group, key, value, None)
+
+    return [method(Blocks, "put", make), method(Blocks, "put_values", lambda put_values: one_by_one)]
 
 
 def _forgotten_keys() -> Patches:

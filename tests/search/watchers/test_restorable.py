@@ -39,7 +39,11 @@ def test_state_that_is_not_in_the_files_is_noticed_though_nobody_restores_it() -
         if key != 5:
             put(self, table, group, key, value, data)
 
-    with mock.patch.object(Blocks, "put", forgetful):
+    def one_by_one(self: Blocks, table: Any, group: int, keys: list[Any], values: list[Any]) -> None:
+        for key, value in zip(keys, values, strict=True):
+            self.put(table, group, key, value, None)
+
+    with mock.patch.object(Blocks, "put", forgetful), mock.patch.object(Blocks, "put_values", one_by_one):
         wrong = run(seed=1).wrong
     assert any("state 'seen' of" in one and "is not that of the cut: 1 lost, as 5" in one for one in wrong)
 
