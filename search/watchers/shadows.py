@@ -26,6 +26,7 @@ from tailrace.state.manifest import decode_manifest
 from tailrace.state.paths import manifest_name, manifest_place
 from tailrace.storage.manifest_slots import holds_manifest
 from tailrace.storage.reading import read_placed, read_state
+from tailrace.task.channels.inputs import InputChannel
 from tailrace.task.channels.outbox import Outbox, OutputChannel
 from tailrace.task.channels.spilling import Item
 from tailrace.task.contract.actions import ReadPlaced, ReadState
@@ -361,6 +362,8 @@ def _compared(one: object, state: dict[str, Any], in_any_frames: bool) -> dict[s
         if isinstance(one, OutputChannel):  # a report that is to be sent, or was sent with another frame
             state["idle"] = state["idle_due"] or (state["idle_sent"] and not state["awake_due"])
         unlike |= {"seq", "sealed", "record_bytes", "values"}
+        if isinstance(one, OutputChannel | InputChannel):  # watermarks go where frames end
+            unlike |= {"marks"}
         unlike |= {"watermark_sent", "awake_due", "idle_due", "idle_sent", "idle_waits"}
     if isinstance(one, Task) and state["said_end"]:
         unlike.add("finished")  # this depends on credit that may still be on its way
