@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tailrace.elements.keygroups import KeyGroups
@@ -11,44 +13,34 @@ from tailrace.state.codecs import all_immutable, unpack
 from tailrace.state.memory_backend import MemoryBackend
 
 
-def made_of_values(values: list[object], portion: int | None) -> list[Block]:
-    """The blocks of these values: put one by one, or so many at once."""
+def made_of(values: list[Any], portion: int | None, encoded: bool = False) -> list[Block]:
+    """The blocks of these values, or of these encoded ones: put one by one, or so many at once."""
     table = MemoryBackend().table("t")
     blocks = Blocks(Encoder("op", 0, KeyGroups(128)))
-    keys: list[object] = list(range(len(values)))
+    keys = list(range(len(values)))
     if portion is None:
         for key, value in zip(keys, values, strict=True):
-            blocks.put(table, 5, key, value, None)
+            blocks.put(table, 5, key, None if encoded else value, value if encoded else None)
     else:
+        put = blocks.put_all if encoded else blocks.put_values
         for i in range(0, len(keys), portion):
-            blocks.put_values(table, 5, keys[i : i + portion], values[i : i + portion])
+            put(table, 5, keys[i : i + portion], values[i : i + portion])
     for _ in blocks.close():
         pass
     return blocks.take()
 
 
-def made_of(sizes: list[int], portion: int | None) -> list[Block]:
-    """The blocks of encoded values of these sizes: put one by one, or so many at once."""
-    table = MemoryBackend().table("t")
-    blocks = Blocks(Encoder("op", 0, KeyGroups(128)))
-    keys, encoded = list(range(len(sizes))), [bytes([i % 251]) * size for i, size in enumerate(sizes)]
-    if portion is None:
-        for key, data in zip(keys, encoded, strict=True):
-            blocks.put(table, 5, key, None, data)
-    else:
-        for i in range(0, len(keys), portion):
-            blocks.put_all(table, 5, keys[i : i + portion], encoded[i : i + portion])
-    for _ in blocks.close():
-        pass
-    return blocks.take()
+def encoded_of(sizes: list[int], portion: int | None) -> list[Block]:
+    """The blocks of encoded values of these sizes."""
+    return made_of([bytes([i % 251]) * size for i, size in enumerate(sizes)], portion, encoded=True)
 
 
 @pytest.mark.parametrize("portion", [1, 7, 32, 5_000])
 @pytest.mark.parametrize("size", [0, 10, 1_000, 60_000, BLOCK_BYTES])
 def test_a_portion_at_once_makes_the_blocks_that_its_entries_make(portion: int, size: int) -> None:
     sizes = [size + i % 13 for i in range(5_000 if size < 1_000 else 600 if size == 1_000 else 40)]
-    one_by_one = made_of(sizes, None)
-    assert made_of(sizes, portion) == one_by_one
+    one_by_one = encoded_of(sizes, None)
+    assert encoded_of(sizes, portion) == one_by_one
     assert len(one_by_one) > 1
     assert sum(block.count for block in one_by_one) == len(sizes)
     assert max(block.count for block in one_by_one) <= BLOCK_ENTRIES
@@ -70,11 +62,11 @@ VALUES: dict[str, list[object]] = {
 def test_values_that_come_at_once_are_in_blocks_as_large_as_one_by_one(portion: int, name: str) -> None:
     values = VALUES[name]
     assert all_immutable(values)
-    made = made_of_values(values, portion)
+    made = made_of(values, portion)
     assert [entry for block in made for entry in zip(*unpack(block.data)[:2], strict=True)] == [*enumerate(values)]
     assert max(block.count for block in made) <= BLOCK_ENTRIES
     assert max(len(block.data) for block in made) < BLOCK_BYTES * 3 // 2
-    assert len(made) <= len(made_of_values(values, None))
+    assert len(made) <= len(made_of(values, None))
 
 
 @pytest.mark.parametrize(

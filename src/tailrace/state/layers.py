@@ -15,7 +15,7 @@ state of the cut, except objects that were handed out since; `_early` has the by
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from itertools import chain, compress, islice
+from itertools import chain, compress, islice, repeat
 from typing import Any
 
 import msgspec
@@ -337,10 +337,10 @@ class LayeredBackend:
         frozen, base = table.frozen, table.base
         if frozen is None:
             return
-        entries, deleted, groups, by = frozen.entries, frozen.deleted, self._groups, table.group_by
+        entries, deleted = frozen.entries, frozen.deleted
         everything, whole, known = self._everything, self._whole, self._known
-        take, put, encoded = entries.popitem, base.put, not base.mutable
-        exact, objects = table.exact is not None, base if isinstance(base, MemoryBase) else None
+        take, objects = entries.popitem, base if isinstance(base, MemoryBase) else None
+        exact = table.exact is not None
         # A group without a confirmed chain is written as a whole next time, too. Its changed keys need not be noted, unless
         # a checkpoint that was pending when `known` was determined may give the group a chain without these changes.
         noted = emit is None or self._overlapping
@@ -353,32 +353,30 @@ class LayeredBackend:
                 continue
             pairs = [take() for _ in range(min(len(entries), _PORTION))]
             keys, values = zip(*pairs, strict=True)
+            groups = self._groups_of(table, keys)
+            encoded: Iterable[bytes | None] = repeat(None, len(pairs))
             if objects is not None and early.keys().isdisjoint(keys) and (not exact or all_immutable(values)):
-                at = self._groups_of(table, keys)
-                objects.put_each(keys, values, at)
-                changed.update(dict.fromkeys(keys if noted else compress(keys, map(known.__contains__, at))))
-                if emit is not None and not everything:
-                    for key, value, group in zip(keys, values, at, strict=True):
-                        if group in known and group not in whole:
-                            emit(table, group, key, value, None)
-                yield len(pairs)
-                continue
-            for key, value in pairs:
-                try:
-                    group = groups[key if by is None else by(key)]
-                except Exception:  # a key that the cache cannot look up
-                    group = self._group_of(table, key)
-                data = early.get(key) if early else None
-                if data is None and (encoded or (exact and not comes_back(value))):
-                    data = self._encoder.value(table, key, value)
-                data = put(key, value, group, data) or data
-                if noted or group in known:
-                    changed[key] = None
-                if emit is not None and not (everything or group in whole or group not in known):
-                    emit(table, group, key, value, data)
-            base.commit()
+                objects.put_each(keys, values, groups)
+            else:
+                encoded = [
+                    self._put(table, key, value, group, early.get(key))
+                    for key, value, group in zip(keys, values, groups, strict=True)
+                ]
+                base.commit()
+            changed.update(dict.fromkeys(keys if noted else compress(keys, map(known.__contains__, groups))))
+            if emit is not None and not everything:
+                for key, value, group, data in zip(keys, values, groups, encoded, strict=True):
+                    if group in known and group not in whole:
+                        emit(table, group, key, value, data)
             yield len(pairs)
         table.drop_frozen()
+
+    def _put(self, table: StateTable, key: Any, value: Any, group: int, data: bytes | None) -> bytes | None:
+        """Writes an entry of a frozen layer into the base. Returns its value as bytes where the base holds bytes, or `data`,
+        the bytes of the cut, was there."""
+        if data is None and (not table.base.mutable or (table.exact is not None and not comes_back(value))):
+            data = self._encoder.value(table, key, value)
+        return table.base.put(key, value, group, data) or data
 
     def _groups_of(self, table: StateTable, keys: Sequence[Any]) -> list[int]:
         """The key groups of entries."""
